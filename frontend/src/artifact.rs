@@ -1,0 +1,116 @@
+//! The manifest of a compiled artifact.
+//!
+//! An artifact is a folder that a runtime can execute with no compiler: `manifest.json`, the
+//! compiled module, the weights, and the text files of the model (tokenizer, template, generation
+//! settings). `lower` writes it and `runtime-iree` reads it; neither knows the other, so the format
+//! stands here.
+//!
+//! A function of the module takes [`mlxcel_ir::step`]'s inputs in the order tokens `i32[B, T]`,
+//! start `i32[B]`, length `i32[B]`, then one buffer per entry of [`Manifest::buffers`]. It returns
+//! its [`Function::outputs`] in order, then the buffers, updated in place.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The version of the format that this build writes and reads.
+pub const FORMAT: u32 = 1;
+/// Name of the manifest in an artifact.
+pub const MANIFEST: &str = "manifest.json";
+/// Name of the compiled module in an artifact.
+pub const MODULE: &str = "module.vmfb";
+/// Name of the weights in an artifact.
+pub const WEIGHTS: &str = "weights.safetensors";
+/// Scope of the weights as parameters of the module.
+pub const PARAMETER_SCOPE: &str = "model";
+
+/// The names under which the parts of the weight `name` stand in [`WEIGHTS`] and in the module's
+/// parameters: values, scales, biases.
+pub fn parameter_names(name: &str) -> [String; 3] {
+    [
+        name.to_string(),
+        format!("{name}.scales"),
+        format!("{name}.biases"),
+    ]
+}
+
+/// What an artifact is and what it needs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Version of the format: [`FORMAT`].
+    pub format: u32,
+    /// Version of mlxcel that wrote it.
+    pub mlxcel: String,
+    /// The model's name.
+    pub model: String,
+    /// The model's family.
+    pub family: String,
+    /// sha256 of the source checkpoint's configuration and weights.
+    pub source: String,
+    /// The target as the user names it, for instance `iree-cpu`.
+    pub target: String,
+    /// The chip compiled for.
+    pub chip: String,
+    /// The compiler.
+    pub compiler: Compiler,
+    /// Tokens that the cache of a row holds (the symbol S).
+    pub context: usize,
+    /// Entries of the vocabulary.
+    pub vocabulary: usize,
+    /// The functions of the module.
+    pub functions: Vec<Function>,
+    /// The state buffers of each function, in argument order, for a batch of one.
+    pub buffers: Vec<Buffer>,
+    /// Dispatches of the compiled module, counted at compile time.
+    pub dispatches: usize,
+    /// Every other file of the artifact, by name relative to the manifest.
+    pub parts: BTreeMap<String, Part>,
+}
+
+/// The compiler that made a module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compiler {
+    /// Version as the compiler reports it.
+    pub version: String,
+    /// Every flag it was given.
+    pub flags: Vec<String>,
+}
+
+/// A function of the module, specialised to one batch size and number of new tokens.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Function {
+    /// Its exported name, without the module's.
+    pub name: String,
+    /// Rows (the symbol B).
+    pub batch: usize,
+    /// New tokens of each row (the symbol T).
+    pub tokens: usize,
+    /// Names of the outputs before the state buffers, in order.
+    pub outputs: Vec<String>,
+}
+
+/// A state buffer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Buffer {
+    /// Its name, for instance `cache.0.key`.
+    pub name: String,
+    /// Element type, as the graph's text form names it.
+    pub dtype: String,
+    /// Dimensions; the first is the batch.
+    pub shape: Vec<usize>,
+    /// Which dimension counts cached tokens.
+    pub tokens_dim: usize,
+}
+
+/// A file of the artifact.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// Its sha256, in hexadecimal.
+    pub sha256: String,
+    /// Its size.
+    pub bytes: u64,
+}

@@ -1,0 +1,3 @@
+//! Files in, graphs out.
+
+pub mod artifact;

@@ -1,0 +1,309 @@
+//! The op table.
+//!
+//! Each op is declared once, in the invocation of `op_table!` below: its documentation, name in the
+//! text form, tensor operands, weights, state, attributes, the rule that gives its result type and
+//! whether it is a primitive or a composite. To add an op, add a row, its rule in [`crate::infer`],
+//! and, for a composite, its decomposition; the compiler then names every place that must learn it.
+
+use crate::attribute::{Attribute, AttributeValue};
+use crate::builder::{BuildError, Builder, WeightArgument};
+use crate::{
+    Activation, Comparison, DType, Dim, Mask, Pairing, Reduction, RopeScaling, StateId, StatePart,
+    TensorType, ValueId, WeightId, infer,
+};
+
+/// Whether an op is one of the basic operations or is defined by them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// One basic tensor operation.
+    Primitive,
+    /// An operation with a decomposition into primitives.
+    Composite,
+}
+
+/// What an op's declaration says about it.
+#[derive(Clone, Copy, Debug)]
+pub struct OpInfo {
+    /// The name in the text form.
+    pub name: &'static str,
+    /// The documentation, one line per element.
+    pub doc: &'static [&'static str],
+    /// Primitive or composite.
+    pub layer: Layer,
+    /// Names of the tensor operands.
+    pub operands: &'static [&'static str],
+    /// Names of the weights, and whether each may be left out.
+    pub weights: &'static [(&'static str, bool)],
+    /// Whether the op reads and writes a state.
+    pub state: bool,
+    /// Names of the attributes.
+    pub attributes: &'static [&'static str],
+}
+
+macro_rules! op_table {
+    ($(
+        $(#[doc = $doc:literal])*
+        $layer:ident $variant:ident = $name:ident
+            ($($operand:ident),*)
+            [$($weight:ident : $weight_type:ty),*]
+            $(state $state:ident)?
+            {$($attribute:ident : $attribute_type:ty),*}
+            => $infer:path;
+    )*) => {
+        /// An operation with its attributes. Operands, weights and state are the node's.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Op {
+            $(
+                $(#[doc = $doc])*
+                $variant {
+                    $(
+                        #[doc = concat!("The attribute `", stringify!($attribute), "`.")]
+                        $attribute: $attribute_type,
+                    )*
+                },
+            )*
+        }
+
+        impl Op {
+            /// The declarations of all ops, in table order.
+            pub const TABLE: &'static [OpInfo] = &[$(
+                OpInfo {
+                    name: stringify!($name),
+                    doc: &[$($doc),*],
+                    layer: Layer::$layer,
+                    operands: &[$(stringify!($operand)),*],
+                    weights: &[$((stringify!($weight), <$weight_type as WeightArgument>::OPTIONAL)),*],
+                    state: op_table!(@has $($state)?),
+                    attributes: &[$(stringify!($attribute)),*],
+                },
+            )*];
+
+            /// The declaration of this op.
+            pub fn info(&self) -> &'static OpInfo {
+                #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+                enum Index { $($variant),* }
+                match self {
+                    $(Op::$variant { .. } => &Op::TABLE[Index::$variant as usize],)*
+                }
+            }
+
+            /// The attributes that are present, with their names.
+            pub fn attributes(&self) -> Vec<(&'static str, AttributeValue)> {
+                match self {
+                    $(Op::$variant { $($attribute),* } => {
+                        #[allow(unused_mut)]
+                        let mut attributes = Vec::new();
+                        $(
+                            if let Some(value) = Attribute::to_value($attribute) {
+                                attributes.push((stringify!($attribute), value));
+                            }
+                        )*
+                        attributes
+                    })*
+                }
+            }
+
+            /// The op called `name` with the given attributes.
+            ///
+            /// # Errors
+            /// An unknown op, an unknown attribute, or an attribute of the wrong kind.
+            pub fn from_text(
+                name: &str,
+                attributes: &[(String, AttributeValue)],
+            ) -> Result<Op, String> {
+                #[allow(unused_variables)]
+                let find = |wanted: &str| {
+                    attributes.iter().find(|(name, _)| name == wanted).map(|(_, value)| value)
+                };
+                let op = match name {
+                    $(stringify!($name) => Op::$variant {
+                        $(
+                            $attribute: Attribute::from_value(find(stringify!($attribute)))
+                                .map_err(|expected| format!(
+                                    "attribute `{}` of `{}`: expected {expected}",
+                                    stringify!($attribute), name,
+                                ))?,
+                        )*
+                    },)*
+                    _ => return Err(format!("unknown op `{name}`")),
+                };
+                let known = op.info().attributes;
+                match attributes.iter().find(|(name, _)| !known.contains(&name.as_str())) {
+                    Some((stray, _)) => Err(format!("`{name}` has no attribute `{stray}`")),
+                    None => Ok(op),
+                }
+            }
+
+            /// The type of the result, from the types of the operands.
+            ///
+            /// # Errors
+            /// The constraint that the operands, weights or attributes break.
+            pub fn infer(&self, site: &infer::Site<'_>) -> Result<TensorType, String> {
+                match self {
+                    $(Op::$variant { .. } => $infer(self, site),)*
+                }
+            }
+        }
+
+        impl Builder {
+            $(
+                $(#[doc = $doc])*
+                ///
+                /// # Errors
+                /// The constraint of the op that the arguments break.
+                #[allow(clippy::too_many_arguments)]
+                pub fn $name(
+                    &mut self,
+                    $($operand: ValueId,)*
+                    $($weight: $weight_type,)*
+                    $($state: StateId,)?
+                    $($attribute: $attribute_type,)*
+                ) -> Result<ValueId, BuildError> {
+                    #[allow(unused_mut)]
+                    let mut weights = Vec::new();
+                    $(WeightArgument::push($weight, &mut weights);)*
+                    #[allow(unused_mut, unused_assignments)]
+                    let mut state_argument = None;
+                    $(state_argument = Some($state);)?
+                    self.push(
+                        Op::$variant { $($attribute),* },
+                        vec![$($operand),*],
+                        weights,
+                        state_argument,
+                    )
+                }
+            )*
+        }
+    };
+    (@has) => { false };
+    (@has $state:ident) => { true };
+}
+
+op_table! {
+    // Primitives: sources.
+
+    /// The numbers of a weight, dequantised to f32.
+    Primitive Parameter = parameter() [weight: WeightId] {} => infer::parameter;
+    /// A tensor whose elements all equal `value`.
+    Primitive Constant = constant() [] {value: f64, dtype: DType, shape: Vec<Dim>} => infer::constant;
+    /// A tensor whose elements equal their index along dimension `dim`.
+    Primitive Iota = iota() [] {dim: usize, dtype: DType, shape: Vec<Dim>} => infer::iota;
+
+    // Primitives: element by element.
+
+    /// The same numbers in another element type, rounded to nearest even.
+    Primitive Convert = convert(x) [] {dtype: DType} => infer::convert;
+    /// `-x`.
+    Primitive Negate = negate(x) [] {} => infer::float_unary;
+    /// `|x|`.
+    Primitive Abs = abs(x) [] {} => infer::float_unary;
+    /// `e^x`.
+    Primitive Exp = exp(x) [] {} => infer::float_unary;
+    /// The natural logarithm.
+    Primitive Log = log(x) [] {} => infer::float_unary;
+    /// `1 / sqrt(x)`.
+    Primitive Rsqrt = rsqrt(x) [] {} => infer::float_unary;
+    /// `sqrt(x)`.
+    Primitive Sqrt = sqrt(x) [] {} => infer::float_unary;
+    /// The sine of an angle in radians.
+    Primitive Sin = sin(x) [] {} => infer::float_unary;
+    /// The cosine of an angle in radians.
+    Primitive Cos = cos(x) [] {} => infer::float_unary;
+    /// The hyperbolic tangent.
+    Primitive Tanh = tanh(x) [] {} => infer::float_unary;
+    /// `1 / (1 + e^-x)`.
+    Primitive Sigmoid = sigmoid(x) [] {} => infer::float_unary;
+    /// The error function.
+    Primitive Erf = erf(x) [] {} => infer::float_unary;
+    /// `lhs + rhs`.
+    Primitive Add = add(lhs, rhs) [] {} => infer::binary;
+    /// `lhs - rhs`.
+    Primitive Subtract = subtract(lhs, rhs) [] {} => infer::binary;
+    /// `lhs * rhs`.
+    Primitive Multiply = multiply(lhs, rhs) [] {} => infer::binary;
+    /// `lhs / rhs`; integers truncate towards zero.
+    Primitive Divide = divide(lhs, rhs) [] {} => infer::binary;
+    /// The larger of two numbers; NaN if either is NaN.
+    Primitive Maximum = maximum(lhs, rhs) [] {} => infer::binary;
+    /// The smaller of two numbers; NaN if either is NaN.
+    Primitive Minimum = minimum(lhs, rhs) [] {} => infer::binary;
+    /// `lhs` to the power of `rhs`.
+    Primitive Power = power(lhs, rhs) [] {} => infer::binary;
+    /// Whether `lhs` stands in the given relation to `rhs`.
+    Primitive Compare = compare(lhs, rhs) [] {comparison: Comparison} => infer::compare;
+    /// Both.
+    Primitive And = and(lhs, rhs) [] {} => infer::logical;
+    /// Either.
+    Primitive Or = or(lhs, rhs) [] {} => infer::logical;
+    /// Not.
+    Primitive Not = not(x) [] {} => infer::not;
+    /// `on_true` where `condition` holds, else `on_false`.
+    Primitive Select = select(condition, on_true, on_false) [] {} => infer::select;
+
+    // Primitives: shape and selection.
+
+    /// The same elements, row-major, in another shape.
+    Primitive Reshape = reshape(x) [] {shape: Vec<Dim>} => infer::reshape;
+    /// Dimension `i` of the result is dimension `permutation[i]` of `x`.
+    Primitive Transpose = transpose(x) [] {permutation: Vec<usize>} => infer::transpose;
+    /// Repeats `x` to `shape`: dimension `i` of `x` becomes dimension `dims[i]`, and has either the
+    /// result's size there or size 1. `dims` is increasing.
+    Primitive Broadcast = broadcast(x) [] {shape: Vec<Dim>, dims: Vec<usize>} => infer::broadcast;
+    /// Elements `start .. limit` in steps of `stride` along dimension `dim`.
+    Primitive Slice = slice(x) [] {dim: usize, start: usize, limit: usize, stride: usize} => infer::slice;
+    /// `lhs` and then `rhs` along dimension `dim`.
+    Primitive Concatenate = concatenate(lhs, rhs) [] {dim: usize} => infer::concatenate;
+    /// Rows of `table` (its first dimension) chosen by `indices`; each index must be in range.
+    Primitive Gather = gather(table, indices) [] {} => infer::gather;
+    /// From each row `b` of `x[B, T, ...]` the element `index[b]` along T: `[B, ...]`.
+    Primitive TakeRow = take_row(x, index) [] {} => infer::take_row;
+
+    // Primitives: contraction and reduction.
+
+    /// Sums of products over the dimensions `lhs_contract` and `rhs_contract`, for each index of the
+    /// dimensions `lhs_batch` and `rhs_batch`. The result has the batch dimensions, then those left
+    /// of `lhs`, then those left of `rhs`.
+    Primitive Dot = dot(lhs, rhs) [] {
+        lhs_batch: Vec<usize>, rhs_batch: Vec<usize>,
+        lhs_contract: Vec<usize>, rhs_contract: Vec<usize>
+    } => infer::dot;
+    /// Reduces the dimension `dim`, which the result keeps with size 1.
+    Primitive Reduce = reduce(x) [] {reduction: Reduction, dim: usize} => infer::reduce;
+    /// The index of the largest element along the last dimension, which is dropped; the first one
+    /// of equals.
+    Primitive Argmax = argmax(x) [] {} => infer::argmax;
+
+    // Primitives: state.
+
+    /// Writes `rows[B, T, heads, dim]` into the cache at positions `start[b] .. start[b] + T` and
+    /// gives the whole buffer `[B, S, heads, dim]`.
+    Primitive CacheAppend = cache_append(rows, start) [] state cache {part: StatePart} => infer::cache_append;
+
+    // Composites.
+
+    /// Rows of an embedding table `[V, H]` chosen by `tokens`.
+    Composite Embedding = embedding(tokens) [table: WeightId] {} => infer::embedding;
+    /// `x · weightᵀ + bias` for a weight `[N, K]` and a bias `[N]`.
+    Composite Linear = linear(x) [weight: WeightId, bias: Option<WeightId>] {} => infer::linear;
+    /// `x / sqrt(mean(x²) + epsilon) * weight` along the last dimension.
+    Composite RmsNorm = rms_norm(x) [weight: WeightId] {epsilon: f64} => infer::rms_norm;
+    /// Rotary position embedding of `x[B, T, heads, D]`, whose row `b` starts at position
+    /// `start[b]`. The first `dims` elements of each head turn in pairs by `position * frequency`,
+    /// with the frequencies of [`crate::rope::frequencies`]; the rest pass.
+    Composite Rope = rope(x, start) [] {
+        dims: usize, base: f64, pairing: Pairing, scaling: RopeScaling
+    } => infer::rope;
+    /// Appends `k` and `v` `[B, T, kv_heads, D]` to the cache and lets `q[B, T, heads, D]` attend to
+    /// it: `softmax(scale * q · kᵀ) · v`. Query head `h` reads key-value head
+    /// `h / (heads / kv_heads)`. With a window of `w`, position `p` sees `p - w + 1 ..= p`. A
+    /// soft-cap of `c` replaces each score `s` by `c * tanh(s / c)`.
+    Composite Attention = attention(q, k, v, start) [] state cache {
+        scale: f64, mask: Mask, window: Option<usize>, softcap: Option<f64>
+    } => infer::attention;
+    /// The nonlinearity `activation`, element by element.
+    Composite Activate = activate(x) [] {activation: Activation} => infer::float_unary;
+    /// `activation(gate) * up`, element by element.
+    Composite Gated = gated(gate, up) [] {activation: Activation} => infer::binary;
+    /// `e^x` divided by its sum along the last dimension.
+    Composite Softmax = softmax(x) [] {} => infer::float_unary;
+}

@@ -1,0 +1,1 @@
+//! mlxcel-iree-runtime-sys

@@ -1,0 +1,1 @@
+//! mlxcel-runtime-mlx
