@@ -1,0 +1,69 @@
+//! What the archives hold.
+
+use std::path::Path;
+
+use mlxcel_test_support::{
+    GOLDEN_FAMILIES, copy_folder, demo_model, golden, goldens, smollm2_prompts,
+};
+
+/// Requires that `folder` has these files, none of them empty.
+#[track_caller]
+fn check_files(folder: &Path, files: &[&str]) {
+    for file in files {
+        let path = folder.join(file);
+        let length = path.metadata().map(|metadata| metadata.len()).unwrap_or(0);
+        assert!(length > 0, "{} is missing or empty", path.display());
+    }
+}
+
+#[test]
+fn every_golden_family_is_complete() {
+    for family in GOLDEN_FAMILIES {
+        check_files(
+            &golden(family),
+            &[
+                "config.json",
+                "config.v4.json",
+                "model.safetensors",
+                "expected.safetensors",
+                "meta.json",
+            ],
+        );
+    }
+    let folders = goldens()
+        .read_dir()
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().path().is_dir());
+    assert_eq!(folders.count(), GOLDEN_FAMILIES.len());
+}
+
+#[test]
+fn the_demo_model_travels_with_its_licences() {
+    check_files(
+        &demo_model(),
+        &[
+            "config.json",
+            "model.safetensors",
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "reference.json",
+            "expected.safetensors",
+            "licenses/WordNet-3.0.txt",
+        ],
+    );
+}
+
+#[test]
+fn recorded_prompts_begin_with_their_best_token() {
+    for prompt in smollm2_prompts() {
+        assert_eq!(prompt.greedy[0], prompt.last_top[0].0, "{}", prompt.prompt);
+        assert!(prompt.last_top.is_sorted_by(|a, b| a.1 >= b.1));
+    }
+}
+
+#[test]
+fn a_copied_folder_has_the_files_of_its_source() {
+    let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("demo-copy");
+    copy_folder(&demo_model(), &copy);
+    check_files(&copy, &["model.safetensors", "licenses/KJV-text.txt"]);
+}
