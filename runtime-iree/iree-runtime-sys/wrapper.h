@@ -1,0 +1,13 @@
+// What bindgen reads; the functions it keeps are listed in build.rs.
+#include "iree/async/util/proactor_pool.h"
+#include "iree/hal/api.h"
+#include "iree/hal/drivers/init.h"
+#include "iree/hal/drivers/local_task/task_device.h"
+#include "iree/hal/local/loaders/registration/init.h"
+#include "iree/hal/local/executable_plugin_manager.h"
+#include "iree/io/parameter_index.h"
+#include "iree/io/parameter_index_provider.h"
+#include "iree/modules/io/parameters/module.h"
+#include "iree/runtime/api.h"
+#include "iree/task/api.h"
+#include "iree/vm/bytecode/module.h"
