@@ -13,6 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let archives = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?).join("..");
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rustc-env=TARGET={}", std::env::var("TARGET")?);
     for name in ["goldens", "demo-4bit"] {
         unpack(&archives.join(format!("{name}.tar.gz")), &out.join(name))?;
     }
