@@ -14,14 +14,13 @@ use std::process::Command;
 const FUNCTIONS: &[&str] = &[
     "iree_allocator_free",
     "iree_async_proactor_pool_(create|options_default|release)",
-    "iree_hal_allocator_(allocate_buffer|import_buffer)",
-    "iree_hal_buffer_(byte_length|map_read|release|retain)",
+    "iree_hal_buffer_byte_length",
     "iree_hal_buffer_view_(allocate_buffer_copy|buffer|create|element_type|release|retain|shape_dim|shape_rank)",
     "iree_hal_create_all_available_executable_loaders",
     "iree_hal_allocator_(create_heap|release)",
-    "iree_hal_device_(allocator|id|release|transfer_d2d|transfer_d2h|transfer_h2d)",
-    "iree_hal_driver_(create_device_by_ordinal|create_default_device|query_available_devices|release)",
-    "iree_hal_driver_registry_(allocate|enumerate|free|try_create)",
+    "iree_hal_device_(allocator|release|transfer_d2d|transfer_d2h|transfer_h2d)",
+    "iree_hal_driver_(create_device_by_ordinal|query_available_devices|release)",
+    "iree_hal_driver_registry_(allocate|free|try_create)",
     "iree_hal_executable_loader_release",
     "iree_hal_executable_plugin_manager_(create|release)",
     "iree_hal_register_all_available_drivers",
@@ -40,16 +39,18 @@ const FUNCTIONS: &[&str] = &[
     "iree_vm_function_(lookup_attr_by_name|name|signature)",
     "iree_vm_instance_lookup_type",
     "iree_vm_list_(clear|create|get_ref_retain|push_ref_retain|release|size)",
-    "iree_vm_module_(lookup_function_by_name|lookup_function_by_ordinal|name|release|signature)",
+    "iree_vm_module_(lookup_function_by_ordinal|release|signature)",
     "iree_vm_ref_release",
 ];
 
-/// Constants that no function's type reaches.
-const CONSTANTS: &[&str] = &[
-    "iree_hal_(buffer_usage|element_types|encoding_types|memory_access|memory_type)_(bits_)?t_.*",
-    "iree_io_file_access_bits_t_.*",
-    "iree_status_code_e_.*",
-    "iree_vm_function_linkage_e_.*",
+/// Enumerations that no function's type reaches, since C passes their values as plain integers.
+const ENUMERATIONS: &[&str] = &[
+    "iree_hal_buffer_usage_bits_t",
+    "iree_hal_element_types_t",
+    "iree_hal_encoding_types_t",
+    "iree_hal_memory_type_bits_t",
+    "iree_io_file_access_bits_t",
+    "iree_timeout_type_e",
 ];
 
 fn main() {
@@ -299,8 +300,8 @@ fn generate_bindings(deps: &Deps, source: &Path, archives: &Path) -> Result<(), 
     for function in FUNCTIONS {
         builder = builder.allowlist_function(function);
     }
-    for constant in CONSTANTS {
-        builder = builder.allowlist_var(constant);
+    for enumeration in ENUMERATIONS {
+        builder = builder.allowlist_type(enumeration);
     }
     builder
         .generate()

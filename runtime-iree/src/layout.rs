@@ -1,0 +1,121 @@
+//! Where the tokens of a sequence lie in its cache buffers.
+
+use mlxcel_frontend::artifact::{Buffer, Manifest};
+use mlxcel_ir::DType;
+
+/// A cache buffer of a sequence: which bytes belong to which tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BufferLayout {
+    pub(crate) dtype: DType,
+    pub(crate) shape: Vec<usize>,
+    /// Runs of tokens: the product of the dimensions before the one that counts tokens.
+    runs: usize,
+    /// Bytes of one token in a run.
+    token_bytes: usize,
+    /// Tokens of a run.
+    capacity: usize,
+}
+
+impl BufferLayout {
+    /// The layout of a buffer whose cache holds `context` tokens, or what is wrong with it.
+    pub(crate) fn new(buffer: &Buffer, context: usize) -> Result<Self, String> {
+        let name = &buffer.name;
+        let dtype: DType = buffer
+            .dtype
+            .parse()
+            .map_err(|()| format!("buffers: `{name}`: dtype `{}` is unknown", buffer.dtype))?;
+        let (before, rest) = buffer
+            .shape
+            .split_at_checked(buffer.tokens_dim)
+            .ok_or_else(|| format!("buffers: `{name}`: tokens_dim is outside the shape"))?;
+        let (&capacity, after) = rest
+            .split_first()
+            .ok_or_else(|| format!("buffers: `{name}`: tokens_dim is outside the shape"))?;
+        if capacity != context {
+            return Err(format!(
+                "buffers: `{name}` holds {capacity} tokens, but the context is {context}"
+            ));
+        }
+        let product = |start: usize, dims: &[usize]| {
+            dims.iter()
+                .try_fold(start, |product, &dim| product.checked_mul(dim))
+        };
+        let sizes = product(1, before)
+            .zip(product(dtype.size(), after))
+            .filter(|&(runs, token_bytes)| product(runs, &[token_bytes, capacity]).is_some());
+        let (runs, token_bytes) =
+            sizes.ok_or_else(|| format!("buffers: `{name}`: the shape is too large"))?;
+        Ok(Self {
+            dtype,
+            shape: buffer.shape.clone(),
+            runs,
+            token_bytes,
+            capacity,
+        })
+    }
+
+    /// The layouts of an artifact's buffers.
+    pub(crate) fn all(manifest: &Manifest) -> Result<Vec<Self>, String> {
+        manifest
+            .buffers
+            .iter()
+            .map(|buffer| Self::new(buffer, manifest.context))
+            .collect()
+    }
+
+    /// Bytes of the buffer.
+    pub(crate) fn bytes(&self) -> usize {
+        self.runs * self.capacity * self.token_bytes
+    }
+
+    /// Bytes that the first `tokens` tokens take.
+    pub(crate) fn used_bytes(&self, tokens: usize) -> usize {
+        self.runs * tokens.min(self.capacity) * self.token_bytes
+    }
+
+    /// The offset and length of each piece that the first `tokens` tokens take.
+    pub(crate) fn pieces(&self, tokens: usize) -> impl Iterator<Item = (usize, usize)> {
+        let length = tokens.min(self.capacity) * self.token_bytes;
+        let stride = self.capacity * self.token_bytes;
+        (0..self.runs)
+            .map(move |run| (run * stride, length))
+            .filter(|&(_, length)| length > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn buffer(dtype: &str, shape: &[usize], tokens_dim: usize) -> Buffer {
+        Buffer {
+            name: "cache.0".into(),
+            dtype: dtype.into(),
+            shape: shape.to_vec(),
+            tokens_dim,
+        }
+    }
+
+    #[test]
+    fn finds_the_bytes_of_the_first_tokens() {
+        let layout = BufferLayout::new(&buffer("f32", &[1, 2, 16, 3], 2), 16).unwrap();
+        assert_eq!(layout.bytes(), 2 * 16 * 3 * 4);
+        assert_eq!(layout.used_bytes(5), 2 * 5 * 12);
+        let pieces: Vec<_> = layout.pieces(5).collect();
+        assert_eq!(pieces, [(0, 60), (192, 60)]);
+        assert_eq!(layout.pieces(0).count(), 0);
+    }
+
+    #[test]
+    fn refuses_impossible_buffers() {
+        let check = |dtype, shape: &[usize], tokens_dim, expect: &str| {
+            let error = BufferLayout::new(&buffer(dtype, shape, tokens_dim), 16).unwrap_err();
+            assert!(error.contains(expect), "{error}");
+        };
+        check("f64", &[1, 16], 1, "dtype `f64` is unknown");
+        check("f32", &[1, 16], 2, "tokens_dim is outside");
+        check("f32", &[1, 16], 9, "tokens_dim is outside");
+        check("f32", &[1, 8], 1, "holds 8 tokens");
+        check("f32", &[usize::MAX, 16, 2], 1, "too large");
+    }
+}

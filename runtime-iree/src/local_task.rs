@@ -1,0 +1,109 @@
+//! The device `local-task` with a chosen number of worker threads.
+//!
+//! IREE's own driver takes its threads from process-wide command-line flags and starts one per
+//! physical core, which on a virtual machine may be half of the processors.
+
+use crate::status::{check, view};
+use mlxcel_iree_runtime_sys as sys;
+use std::ptr;
+
+/// Room for every loader that IREE has: of ELF files inside a module, of system libraries, of its
+/// own bytecode.
+const LOADERS: usize = 8;
+
+/// Creates the device; the caller owns the reference.
+pub(crate) fn create(
+    threads: usize,
+    parameters: &sys::iree_hal_device_create_params_t,
+) -> Result<*mut sys::iree_hal_device_t, String> {
+    let allocator = sys::iree_allocator_system();
+    let mut parts = Parts::default();
+    let mut device = ptr::null_mut();
+    // SAFETY: each call gets live objects that the calls before it created. `parts` owns one
+    // reference to each and releases them at the end; the device retains what it uses. The topology
+    // is only read during the call that it is passed to.
+    unsafe {
+        let mut topology = sys::iree_task_topology_t::default();
+        sys::iree_task_topology_initialize_from_group_count(threads as _, &mut topology);
+        let mut options = sys::iree_task_executor_options_t::default();
+        sys::iree_task_executor_options_initialize(&mut options);
+        let created = check(sys::iree_task_executor_create(
+            options,
+            &topology,
+            allocator,
+            &mut parts.executor,
+        ));
+        sys::iree_task_topology_deinitialize(&mut topology);
+        created?;
+
+        check(sys::iree_hal_executable_plugin_manager_create(
+            0,
+            allocator,
+            &mut parts.plugins,
+        ))?;
+        check(sys::iree_hal_create_all_available_executable_loaders(
+            parts.plugins,
+            LOADERS as _,
+            &mut parts.loader_count,
+            parts.loaders.as_mut_ptr(),
+            allocator,
+        ))?;
+        check(sys::iree_hal_allocator_create_heap(
+            view("local"),
+            allocator,
+            allocator,
+            &mut parts.allocator,
+        ))?;
+
+        let mut options = sys::iree_hal_task_device_params_t::default();
+        sys::iree_hal_task_device_params_initialize(&mut options);
+        check(sys::iree_hal_task_device_create(
+            view("local-task"),
+            &options,
+            1,
+            &parts.executor,
+            parts.loader_count,
+            parts.loaders.as_mut_ptr(),
+            parts.allocator,
+            parameters,
+            allocator,
+            &mut device,
+        ))?;
+    }
+    Ok(device)
+}
+
+/// What the device is made of.
+struct Parts {
+    executor: *mut sys::iree_task_executor_t,
+    plugins: *mut sys::iree_hal_executable_plugin_manager_t,
+    loaders: [*mut sys::iree_hal_executable_loader_t; LOADERS],
+    loader_count: sys::iree_host_size_t,
+    allocator: *mut sys::iree_hal_allocator_t,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self {
+            executor: ptr::null_mut(),
+            plugins: ptr::null_mut(),
+            loaders: [ptr::null_mut(); LOADERS],
+            loader_count: 0,
+            allocator: ptr::null_mut(),
+        }
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        // SAFETY: each pointer is an owned reference, or null, which the release functions ignore.
+        unsafe {
+            for loader in self.loaders {
+                sys::iree_hal_executable_loader_release(loader);
+            }
+            sys::iree_hal_allocator_release(self.allocator);
+            sys::iree_hal_executable_plugin_manager_release(self.plugins);
+            sys::iree_task_executor_release(self.executor);
+        }
+    }
+}
