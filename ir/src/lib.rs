@@ -25,6 +25,7 @@ pub mod op;
 pub mod shape;
 pub mod step;
 pub mod tensor;
+pub mod text;
 pub mod weight;
 
 pub use attribute::{Activation, Comparison, Mask, Pairing, Reduction, RopeScaling, StatePart};

@@ -1,0 +1,164 @@
+//! Parsing of a function's head: inputs, weights and states.
+
+use super::lex::{Position, Token};
+use super::parse::{Parsed, Parser};
+use crate::attribute::{Attribute, AttributeValue};
+use crate::{Input, StateDecl, WeightDecl, WeightFormat};
+use std::collections::HashMap;
+
+impl Parser<'_> {
+    /// `func @name(%input: type, ...)`, then weights and states up to `{`.
+    pub(super) fn header(&mut self) -> Parsed<()> {
+        self.keyword("func")?;
+        self.mark('@')?;
+        self.graph.name = self.name("the function's name")?;
+        let inputs = self.list('(', ')', |parser| {
+            parser.mark('%')?;
+            let here = parser.here;
+            let name = parser.name("the input's name")?;
+            parser.mark(':')?;
+            let ty = parser.ty()?;
+            Ok((here, Input { name, ty }))
+        })?;
+        for (here, input) in inputs {
+            let index = self.graph.inputs.len() as u32;
+            declare(&mut self.inputs, here, &input.name, "input", index)?;
+            self.graph.inputs.push(input);
+        }
+        loop {
+            match &self.next {
+                Token::Word(word) if word == "weight" => self.weight()?,
+                Token::Word(word) if word == "state" => self.state()?,
+                Token::Mark('{') => break,
+                _ => return self.unexpected("`weight`, `state` or `{`"),
+            }
+        }
+        self.mark('{')
+    }
+
+    fn weight(&mut self) -> Parsed<()> {
+        self.keyword("weight")?;
+        self.mark('@')?;
+        let here = self.here;
+        let name = self.name("the weight's name")?;
+        self.mark(':')?;
+        let format = self.format()?;
+        let shape = self.shape()?;
+        let index = self.graph.weights.len() as u32;
+        declare(&mut self.weights, here, &name, "weight", index)?;
+        self.graph.weights.push(WeightDecl {
+            name,
+            shape,
+            format,
+        });
+        Ok(())
+    }
+
+    /// `f32`, or a quantised format such as `affine4(group = 64, scale = bf16)`.
+    fn format(&mut self) -> Parsed<WeightFormat> {
+        let here = self.here;
+        let word = self.word("a weight format")?;
+        if let Ok(dtype) = word.parse() {
+            return Ok(WeightFormat::Dense(dtype));
+        }
+        let parameters = match self.next {
+            Token::Mark('(') => self.list('(', ')', Self::attribute)?,
+            _ => Vec::new(),
+        };
+        let find = |wanted: &str| {
+            let found = parameters.iter().find(|(name, _)| name == wanted);
+            found.map(|(_, value)| value)
+        };
+        let format = match word.strip_prefix("affine").map(str::parse) {
+            Some(Ok(bits)) => Attribute::from_value(find("group")).and_then(|group| {
+                let scale = Attribute::from_value(find("scale"))?;
+                Ok(WeightFormat::Affine { bits, group, scale })
+            }),
+            _ => Err(String::new()),
+        };
+        format.map_err(|_| {
+            here.error(format!(
+                "expected an element type or affine4(group = 64, scale = bf16), found `{word}`"
+            ))
+        })
+    }
+
+    fn state(&mut self) -> Parsed<()> {
+        self.keyword("state")?;
+        self.mark('$')?;
+        let here = self.here;
+        let name = self.name("the state's name")?;
+        self.mark(':')?;
+        let dtype = self.dtype()?;
+        let mut part = |word: &str| {
+            self.keyword(word)?;
+            self.size("a whole number")
+        };
+        let declaration = StateDecl {
+            heads: part("heads")?,
+            key_dim: part("key")?,
+            value_dim: part("value")?,
+            name,
+            dtype,
+        };
+        let index = self.graph.states.len() as u32;
+        declare(&mut self.states, here, &declaration.name, "state", index)?;
+        self.graph.states.push(declaration);
+        Ok(())
+    }
+
+    /// `name = value`.
+    pub(super) fn attribute(&mut self) -> Parsed<(String, AttributeValue)> {
+        let name = self.word("an attribute's name")?;
+        self.mark('=')?;
+        Ok((name, self.value(0)?))
+    }
+
+    fn value(&mut self, depth: usize) -> Parsed<AttributeValue> {
+        // No attribute nests deeper; unbounded nesting would exhaust the stack.
+        if depth > 8 {
+            return self.unexpected("a value that is not nested this deeply");
+        }
+        match &self.next {
+            Token::Number(number) => {
+                let value = match number.parse() {
+                    Ok(integer) => Some(AttributeValue::Integer(integer)),
+                    Err(_) => number.parse().ok().map(AttributeValue::Float),
+                };
+                let Some(value) = value else {
+                    return self.unexpected("a number");
+                };
+                self.take()?;
+                Ok(value)
+            }
+            Token::Word(_) => {
+                let word = self.word("a value")?;
+                Ok(match self.next {
+                    Token::Mark('(') => AttributeValue::Call(word, self.values('(', ')', depth)?),
+                    _ => AttributeValue::Word(word),
+                })
+            }
+            Token::Mark('[') => Ok(AttributeValue::List(self.values('[', ']', depth)?)),
+            _ => self.unexpected("a value"),
+        }
+    }
+
+    fn values(&mut self, open: char, close: char, depth: usize) -> Parsed<Vec<AttributeValue>> {
+        self.list(open, close, |parser| parser.value(depth + 1))
+    }
+}
+
+fn declare(
+    names: &mut HashMap<String, u32>,
+    here: Position,
+    name: &str,
+    kind: &str,
+    index: u32,
+) -> Parsed<()> {
+    match names.insert(name.to_string(), index) {
+        None => Ok(()),
+        Some(_) => Err(here.error(format!(
+            "expected a new name, found a second {kind} {name:?}"
+        ))),
+    }
+}
