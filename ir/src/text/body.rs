@@ -5,6 +5,7 @@ use super::parse::{Parsed, Parser};
 use crate::attribute::AttributeValue;
 use crate::infer::Site;
 use crate::{Node, Op, Output, StateId, ValueId, WeightId};
+use std::collections::{HashMap, HashSet};
 
 impl Parser<'_> {
     /// One node, or the outputs and the closing brace; then there is no further statement.
@@ -104,11 +105,7 @@ impl Parser<'_> {
     }
 
     /// The number of the thing whose name comes next; the name is not consumed.
-    fn look_up(
-        names: &std::collections::HashMap<String, u32>,
-        parser: &Self,
-        expected: &str,
-    ) -> Parsed<u32> {
+    fn look_up(names: &HashMap<String, u32>, parser: &Self, expected: &str) -> Parsed<u32> {
         match &parser.next {
             Token::Word(name) | Token::Quoted(name) => names.get(name).copied(),
             _ => None,
@@ -139,14 +136,7 @@ impl Parser<'_> {
 
 /// The name of an attribute that is there more than once.
 fn repeated(attributes: &[(String, AttributeValue)]) -> Option<&str> {
-    attributes
-        .iter()
-        .enumerate()
-        .find_map(|(index, (name, _))| {
-            let before = &attributes[..index];
-            before
-                .iter()
-                .any(|(other, _)| other == name)
-                .then_some(name.as_str())
-        })
+    let mut seen = HashSet::new();
+    let mut names = attributes.iter().map(|(name, _)| name.as_str());
+    names.find(|name| !seen.insert(*name))
 }

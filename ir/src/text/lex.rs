@@ -1,10 +1,8 @@
 //! From characters to words, numbers, strings and punctuation.
 
 use super::ParseError;
+use crate::verify::LONGEST_NAME;
 use std::fmt;
-
-/// The longest name, in bytes.
-const LONGEST_NAME: usize = 4096;
 
 /// Where a token starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,11 +2,9 @@
 
 use super::lex::{Lexer, Position, Token};
 use super::{LONGEST_TEXT, ParseError};
+use crate::verify::HIGHEST_RANK;
 use crate::{DType, Dim, Graph, Symbol, TensorType};
 use std::collections::HashMap;
-
-/// The most dimensions of a type.
-const HIGHEST_RANK: usize = 16;
 
 /// Reads the text form of a graph.
 ///

@@ -1,0 +1,295 @@
+//! Which graphs are legal.
+//!
+//! A legal graph has unique names within each kind of thing, weights and states that are stored in
+//! whole words, operands defined before use, node types equal to what [`crate::infer`] gives, sizes
+//! that fit the address space, and at most one append to each part of a state. Every pass,
+//! interpreter and runtime may rely on this; [`crate::text::parse`] alone does not establish it.
+
+use crate::infer::Site;
+use crate::{DType, Graph, Node, Op, StateDecl, StatePart, TensorType, WeightDecl, WeightFormat};
+use std::collections::HashSet;
+use std::fmt;
+
+/// The most dimensions of a tensor.
+pub const HIGHEST_RANK: usize = 16;
+
+/// The longest name, in bytes.
+pub const LONGEST_NAME: usize = 4096;
+
+/// The part of a graph that is not legal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The function as a whole.
+    Function,
+    /// The input of this name.
+    Input(String),
+    /// The weight of this name.
+    Weight(String),
+    /// The state of this name.
+    State(String),
+    /// A node.
+    Node {
+        /// The number of its value, as in the text form.
+        value: usize,
+        /// The op's name in the text form.
+        op: &'static str,
+        /// The node's name.
+        name: Option<String>,
+    },
+    /// The output of this name.
+    Output(String),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Function => f.write_str("declaration"),
+            Place::Input(name) => write!(f, "input {name:?}"),
+            Place::Weight(name) => write!(f, "weight {name:?}"),
+            Place::State(name) => write!(f, "state {name:?}"),
+            Place::Output(name) => write!(f, "output {name:?}"),
+            Place::Node { value, op, name } => {
+                write!(f, "node %{value} `{op}`")?;
+                match name {
+                    Some(name) => write!(f, " {name:?}"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+/// Why a graph is not legal.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("function {function:?}, {place}: {reason}")]
+pub struct VerifyError {
+    /// The function's name.
+    pub function: String,
+    /// The part of it.
+    pub place: Place,
+    /// The rule that it breaks.
+    pub reason: String,
+}
+
+/// Checks that `graph` is legal.
+///
+/// # Errors
+/// The first rule that it breaks, in the order of the text form; [`errors`] gives all of them.
+pub fn verify(graph: &Graph) -> Result<(), VerifyError> {
+    match errors(graph).into_iter().next() {
+        None => Ok(()),
+        Some(error) => Err(error),
+    }
+}
+
+/// Every rule that `graph` breaks, in the order of the text form.
+pub fn errors(graph: &Graph) -> Vec<VerifyError> {
+    let mut report = Report {
+        function: &graph.name,
+        errors: Vec::new(),
+    };
+    report.check(|| Place::Function, function(graph));
+    let mut names = HashSet::new();
+    for input in &graph.inputs {
+        let place = || Place::Input(input.name.clone());
+        report.check(place, fresh(&mut names, &input.name));
+        report.check(place, sizes(&input.ty));
+    }
+    names.clear();
+    for declaration in &graph.weights {
+        let place = || Place::Weight(declaration.name.clone());
+        report.check(place, fresh(&mut names, &declaration.name));
+        report.check(place, weight(declaration));
+    }
+    names.clear();
+    for declaration in &graph.states {
+        let place = || Place::State(declaration.name.clone());
+        report.check(place, fresh(&mut names, &declaration.name));
+        report.check(place, state(declaration));
+    }
+    names.clear();
+    let mut appended = HashSet::new();
+    for (index, node) in graph.nodes.iter().enumerate() {
+        let place = || Place::Node {
+            value: graph.inputs.len() + index,
+            op: node.op.info().name,
+            name: node.name.clone(),
+        };
+        if let Some(name) = &node.name {
+            report.check(place, fresh(&mut names, name));
+        }
+        report.check(place, self::node(graph, index, node));
+        for (part, appends) in appends(&node.op) {
+            let again = appends && node.state.is_some_and(|s| !appended.insert((s, part)));
+            report.check(
+                place,
+                require(!again, || {
+                    format!("appends to the {} of its state a second time", plural(part))
+                }),
+            );
+        }
+    }
+    names.clear();
+    for output in &graph.outputs {
+        let place = || Place::Output(output.name.clone());
+        report.check(place, fresh(&mut names, &output.name));
+        report.check(
+            place,
+            require(graph.ty(output.value).is_some(), || {
+                format!("there is no value %{}", output.value.0)
+            }),
+        );
+    }
+    report.errors
+}
+
+struct Report<'a> {
+    function: &'a str,
+    errors: Vec<VerifyError>,
+}
+
+impl Report<'_> {
+    fn check(&mut self, place: impl FnOnce() -> Place, result: Result<(), String>) {
+        if let Err(reason) = result {
+            self.errors.push(VerifyError {
+                function: self.function.to_string(),
+                place: place(),
+                reason,
+            });
+        }
+    }
+}
+
+fn require(condition: bool, reason: impl FnOnce() -> String) -> Result<(), String> {
+    if condition { Ok(()) } else { Err(reason()) }
+}
+
+fn function(graph: &Graph) -> Result<(), String> {
+    usable(&graph.name)?;
+    let values = graph.inputs.len().checked_add(graph.nodes.len());
+    require(
+        values.is_some_and(|values| u32::try_from(values).is_ok()),
+        || "has more values than can be numbered".into(),
+    )
+}
+
+fn usable(name: &str) -> Result<(), String> {
+    require(!name.is_empty(), || "the name is empty".into())?;
+    require(name.len() <= LONGEST_NAME, || {
+        format!("the name is longer than {LONGEST_NAME} bytes")
+    })
+}
+
+fn fresh<'a>(names: &mut HashSet<&'a str>, name: &'a str) -> Result<(), String> {
+    usable(name)?;
+    require(names.insert(name), || "the name is taken already".into())
+}
+
+/// Whether the elements can be addressed, taking each symbol as 1.
+fn sizes(ty: &TensorType) -> Result<(), String> {
+    let dims = ty.shape.iter().map(|dim| dim.fixed().unwrap_or(1));
+    bytes(ty.dtype.size(), dims).map_err(|reason| format!("{ty} {reason}"))
+}
+
+fn bytes(width: usize, dims: impl ExactSizeIterator<Item = usize>) -> Result<(), String> {
+    require(dims.len() <= HIGHEST_RANK, || {
+        format!("has more than {HIGHEST_RANK} dimensions")
+    })?;
+    // An empty dimension does not excuse the others.
+    let mut dims = dims.map(|size| size.max(1));
+    let bytes = dims.try_fold(width, |product, size| product.checked_mul(size));
+    require(
+        bytes.is_some_and(|bytes| isize::try_from(bytes).is_ok()),
+        || "has more bytes than can be addressed".into(),
+    )
+}
+
+fn weight(declaration: &WeightDecl) -> Result<(), String> {
+    let dims = declaration.shape.iter().copied();
+    match declaration.format {
+        WeightFormat::Dense(dtype) => {
+            require(dtype.is_float(), || {
+                format!("the element type must be a floating-point type, is {dtype}")
+            })?;
+            bytes(dtype.size(), dims)
+        }
+        WeightFormat::Affine { bits, group, scale } => {
+            // A code takes at most one byte, its share of a scale and a bias four each.
+            bytes(9, dims)?;
+            require(matches!(bits, 2 | 3 | 4 | 6 | 8), || {
+                format!("bits must be 2, 3, 4, 6 or 8, are {bits}")
+            })?;
+            require(scale.is_float(), || {
+                format!("the scale must be of a floating-point type, is {scale}")
+            })?;
+            let last = declaration.shape.last().copied().unwrap_or(0);
+            require(group > 0 && last > 0 && last.is_multiple_of(group), || {
+                format!("groups of {group} must divide the last dimension, which is {last}")
+            })?;
+            require((last * usize::from(bits)).is_multiple_of(32), || {
+                format!("{last} codes of {bits} bits must fill whole 32-bit words")
+            })
+        }
+    }
+}
+
+fn state(declaration: &StateDecl) -> Result<(), String> {
+    require(declaration.dtype.is_float(), || {
+        format!(
+            "the element type must be a floating-point type, is {}",
+            declaration.dtype
+        )
+    })?;
+    let (heads, key, value) = (
+        declaration.heads,
+        declaration.key_dim,
+        declaration.value_dim,
+    );
+    require(heads > 0 && key > 0 && value > 0, || {
+        format!("heads {heads}, key {key} and value {value} must all be above 0")
+    })?;
+    sizes(&declaration.buffer(StatePart::Key))?;
+    sizes(&declaration.buffer(StatePart::Value))
+}
+
+fn node(graph: &Graph, index: usize, node: &Node) -> Result<(), String> {
+    let own = graph.value_of(index);
+    if let Some(late) = node.operands.iter().find(|&&operand| operand >= own) {
+        return Err(format!("operand %{} is not defined above", late.0));
+    }
+    let site = Site::of(graph, &node.op, &node.operands, &node.weights, node.state)?;
+    let inferred = node.op.infer(&site)?;
+    require(node.ty == inferred, || {
+        format!("the type must be {inferred}, is {}", node.ty)
+    })?;
+    sizes(&node.ty)?;
+    attributes(&node.op)
+}
+
+/// Whether the attributes read back to themselves; a size above `i64::MAX` does not.
+fn attributes(op: &Op) -> Result<(), String> {
+    let written: Vec<_> = op
+        .attributes()
+        .into_iter()
+        .map(|(name, value)| (name.to_string(), value))
+        .collect();
+    let read = Op::from_text(op.info().name, &written)?;
+    require(read == *op, || "an attribute has no text form".into())
+}
+
+/// Which parts of its state an op appends to.
+fn appends(op: &Op) -> [(StatePart, bool); 2] {
+    let (key, value) = match op {
+        Op::CacheAppend { part } => (*part == StatePart::Key, *part == StatePart::Value),
+        Op::Attention { .. } => (true, true),
+        _ => (false, false),
+    };
+    [(StatePart::Key, key), (StatePart::Value, value)]
+}
+
+fn plural(part: StatePart) -> &'static str {
+    match part {
+        StatePart::Key => "keys",
+        StatePart::Value => "values",
+    }
+}
