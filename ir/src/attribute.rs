@@ -1,6 +1,6 @@
 //! Attributes: the constant parameters of an op, and how each kind stands in the text form.
 
-use crate::DType;
+use crate::{Bindings, DType};
 use std::fmt;
 
 /// The value of an attribute as the text form has it.
@@ -57,6 +57,14 @@ pub trait Attribute: Sized {
     /// # Errors
     /// What was expected, in words that follow "expected".
     fn from_value(value: Option<&AttributeValue>) -> Result<Self, String>;
+
+    /// The attribute with its symbols replaced, where `bindings` binds them.
+    fn bind(&self, _: &Bindings) -> Self
+    where
+        Self: Clone,
+    {
+        self.clone()
+    }
 }
 
 impl Attribute for usize {
@@ -135,9 +143,13 @@ impl Attribute for crate::Dim {
         }
         .ok_or_else(|| "a dimension".into())
     }
+
+    fn bind(&self, bindings: &Bindings) -> Self {
+        bindings.apply(*self)
+    }
 }
 
-impl<A: Attribute> Attribute for Vec<A> {
+impl<A: Attribute + Clone> Attribute for Vec<A> {
     fn to_value(&self) -> Option<AttributeValue> {
         Some(AttributeValue::List(
             self.iter().filter_map(Attribute::to_value).collect(),
@@ -151,6 +163,10 @@ impl<A: Attribute> Attribute for Vec<A> {
             }
             _ => Err("a list".into()),
         }
+    }
+
+    fn bind(&self, bindings: &Bindings) -> Self {
+        self.iter().map(|item| item.bind(bindings)).collect()
     }
 }
 

@@ -6,7 +6,7 @@
 //! interpreter and runtime may rely on this; [`crate::text::parse`] alone does not establish it.
 
 use crate::infer::Site;
-use crate::{DType, Graph, Node, Op, StateDecl, StatePart, TensorType, WeightDecl, WeightFormat};
+use crate::{Graph, Node, Op, StateDecl, StatePart, TensorType, WeightDecl, WeightFormat};
 use std::collections::HashSet;
 use std::fmt;
 
