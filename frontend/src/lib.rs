@@ -1,3 +1,8 @@
 //! Files in, graphs out.
 
 pub mod artifact;
+pub mod config;
+mod error;
+mod map;
+
+pub use error::LoadError;
