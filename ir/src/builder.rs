@@ -104,13 +104,7 @@ impl Builder {
         weights: Vec<WeightId>,
         state: Option<StateId>,
     ) -> Result<ValueId, BuildError> {
-        let ty = Site::of(&self.graph, &op, &operands, &weights, state)
-            .and_then(|site| op.infer(&site))
-            .map_err(|reason| BuildError {
-                graph: self.graph.name.clone(),
-                op: op.info().name,
-                reason,
-            })?;
+        let ty = self.check(&op, &operands, &weights, state)?;
         self.graph.nodes.push(Node {
             op,
             operands,
@@ -120,6 +114,26 @@ impl Builder {
             name: None,
         });
         Ok(self.graph.value_of(self.graph.nodes.len() - 1))
+    }
+
+    /// The type that a node would have.
+    ///
+    /// # Errors
+    /// The constraint of the op that the arguments break.
+    pub fn check(
+        &self,
+        op: &Op,
+        operands: &[ValueId],
+        weights: &[WeightId],
+        state: Option<StateId>,
+    ) -> Result<TensorType, BuildError> {
+        Site::of(&self.graph, op, operands, weights, state)
+            .and_then(|site| op.infer(&site))
+            .map_err(|reason| BuildError {
+                graph: self.graph.name.clone(),
+                op: op.info().name,
+                reason,
+            })
     }
 
     /// Names the node that defines `value`, for reports and comparisons.

@@ -168,6 +168,15 @@ pub(crate) fn constant(op: &Op, _: &Site<'_>) -> Inferred {
     Ok(TensorType::new(*dtype, shape.iter().copied()))
 }
 
+pub(crate) fn table(op: &Op, _: &Site<'_>) -> Inferred {
+    attributes!(op, Table { values, dtype });
+    require_float("result", &TensorType::scalar(*dtype))?;
+    require(values.iter().all(|value| value.is_finite()), || {
+        "`values` must be finite".into()
+    })?;
+    Ok(TensorType::new(*dtype, [values.len()]))
+}
+
 pub(crate) fn iota(op: &Op, _: &Site<'_>) -> Inferred {
     attributes!(op, Iota { dim, dtype, shape });
     let ty = TensorType::new(*dtype, shape.iter().copied());

@@ -18,14 +18,20 @@
 
 pub mod attribute;
 pub mod builder;
+pub mod cost;
+pub mod decompose;
 pub mod dtype;
 pub mod graph;
 pub mod infer;
+pub mod interpret;
 pub mod op;
+pub mod pass;
+pub mod rope;
 pub mod shape;
 pub mod step;
 pub mod tensor;
 pub mod text;
+pub mod verify;
 pub mod weight;
 
 pub use attribute::{Activation, Comparison, Mask, Pairing, Reduction, RopeScaling, StatePart};

@@ -8,7 +8,7 @@
 use crate::attribute::{Attribute, AttributeValue};
 use crate::builder::{BuildError, Builder, WeightArgument};
 use crate::{
-    Activation, Comparison, DType, Dim, Mask, Pairing, Reduction, RopeScaling, StateId, StatePart,
+    Activation, Bindings, Comparison, DType, Dim, Mask, Pairing, Reduction, RopeScaling, StateId, StatePart,
     TensorType, ValueId, WeightId, infer,
 };
 
@@ -134,6 +134,16 @@ macro_rules! op_table {
                 }
             }
 
+            /// The op with the symbols of its attributes replaced, where `bindings` binds them.
+            #[allow(unused_variables)]
+            pub fn bind(&self, bindings: &Bindings) -> Op {
+                match self {
+                    $(Op::$variant { $($attribute),* } => Op::$variant {
+                        $($attribute: Attribute::bind($attribute, bindings),)*
+                    },)*
+                }
+            }
+
             /// The type of the result, from the types of the operands.
             ///
             /// # Errors
@@ -186,6 +196,8 @@ op_table! {
     Primitive Parameter = parameter() [weight: WeightId] {} => infer::parameter;
     /// A tensor whose elements all equal `value`.
     Primitive Constant = constant() [] {value: f64, dtype: DType, shape: Vec<Dim>} => infer::constant;
+    /// The vector of the given numbers, each rounded to `dtype`.
+    Primitive Table = table() [] {values: Vec<f64>, dtype: DType} => infer::table;
     /// A tensor whose elements equal their index along dimension `dim`.
     Primitive Iota = iota() [] {dim: usize, dtype: DType, shape: Vec<Dim>} => infer::iota;
 

@@ -1,6 +1,8 @@
 //! Weights: typed parameters of a graph, in the format their checkpoint stores them in.
 
 use crate::DType;
+use crate::interpret::Float;
+use rayon::prelude::*;
 use std::fmt;
 
 /// How the numbers of a weight are stored.
@@ -85,4 +87,89 @@ pub struct WeightData<'a> {
 pub trait WeightSource: Send + Sync {
     /// The stored parts of the weight called `name`, or `None` if the source has no such weight.
     fn get(&self, name: &str) -> Option<WeightData<'_>>;
+}
+
+/// The numbers of a weight, row-major, in `F`.
+///
+/// # Errors
+/// What does not fit: a part whose length disagrees with the declaration, or a group that does not
+/// divide the last dimension.
+pub fn dequantize<F: Float>(
+    declaration: &WeightDecl,
+    data: WeightData<'_>,
+) -> Result<Vec<F>, String> {
+    let expected = declaration.part_bytes();
+    for ((part, name), bytes) in [data.values, data.scales, data.biases]
+        .into_iter()
+        .zip(["values", "scales", "biases"])
+        .zip(expected)
+    {
+        if part.len() != bytes {
+            return Err(format!(
+                "weight `{}`: {name} take {bytes} bytes, got {}",
+                declaration.name,
+                part.len()
+            ));
+        }
+    }
+    match declaration.format {
+        WeightFormat::Dense(dtype) => read(dtype, data.values),
+        WeightFormat::Affine { bits, group, scale } => {
+            let width = declaration.shape.last().copied().unwrap_or(0);
+            if !(1..=8).contains(&bits) || group == 0 || !width.is_multiple_of(group) {
+                return Err(format!(
+                    "weight `{}`: groups of {group} numbers of {bits} bits do not divide rows of {width}",
+                    declaration.name
+                ));
+            }
+            let scales: Vec<F> = read(scale, data.scales)?;
+            let biases: Vec<F> = read(scale, data.biases)?;
+            let mut numbers = vec![F::from_f64(0.0); declaration.elements()];
+            numbers
+                .par_chunks_mut(group)
+                .zip(scales.par_iter().zip(&biases))
+                .enumerate()
+                .for_each(|(index, (numbers, (&scale, &bias)))| {
+                    for (offset, number) in numbers.iter_mut().enumerate() {
+                        let code = code(data.values, index * group + offset, bits);
+                        *number = scale * F::from_f64(f64::from(code)) + bias;
+                    }
+                });
+            Ok(numbers)
+        }
+    }
+}
+
+/// Code number `index` of a little-endian stream of codes of `bits` bits.
+fn code(stream: &[u8], index: usize, bits: u8) -> u16 {
+    let bit = index * bits as usize;
+    let low = u16::from(stream[bit / 8]);
+    let high = u16::from(stream.get(bit / 8 + 1).copied().unwrap_or(0));
+    ((high << 8 | low) >> (bit % 8)) & ((1 << bits) - 1)
+}
+
+fn read<F: Float>(dtype: DType, bytes: &[u8]) -> Result<Vec<F>, String> {
+    fn each<F: Send, const N: usize>(
+        bytes: &[u8],
+        f: impl Fn([u8; N]) -> F + Sync,
+    ) -> Result<Vec<F>, String> {
+        Ok(bytes
+            .par_chunks_exact(N)
+            .map(|chunk| {
+                let mut element = [0; N];
+                element.copy_from_slice(chunk);
+                f(element)
+            })
+            .collect())
+    }
+    match dtype {
+        DType::F32 => each(bytes, |b| F::from_f64(f64::from(f32::from_le_bytes(b)))),
+        DType::F16 => each(bytes, |b| F::from_f64(half::f16::from_le_bytes(b).to_f64())),
+        DType::BF16 => each(bytes, |b| {
+            F::from_f64(half::bf16::from_le_bytes(b).to_f64())
+        }),
+        DType::Bool | DType::I32 | DType::U32 => {
+            Err(format!("a weight cannot have elements of type {dtype}"))
+        }
+    }
 }
