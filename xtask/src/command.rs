@@ -131,12 +131,16 @@ fn executable_of(line: &str, binary: &str) -> Option<String> {
     named.then(|| message["executable"].as_str().map(str::to_owned))?
 }
 
-/// One line that says what became of `command`.
-fn failure(command: &Command, what: &str) -> String {
+/// `command` as one would type it.
+pub(crate) fn line(command: &Command) -> String {
     let mut words = vec![command.get_program().to_string_lossy()];
     words.extend(command.get_args().map(|word| word.to_string_lossy()));
-    let line = words.join(" ");
-    format!("`{line}` {what}")
+    words.join(" ")
+}
+
+/// One line that says what became of `command`.
+fn failure(command: &Command, what: &str) -> String {
+    format!("`{}` {what}", line(command))
 }
 
 #[cfg(test)]

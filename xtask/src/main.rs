@@ -5,8 +5,7 @@
 //! | [`setup`] | makes `.deps`: MLX, IREE's compiler and the build tools |
 //! | [`demo`] | runs, compiles and verifies a real model |
 //! | [`test`] | formatting, lints and every test |
-//! | [`bench`] | decoding speed against the memory's |
-//! | [`dist`] | a folder that runs on another machine |
+//! | [`bench`] | decoding and prefill speed against the machine's |
 //!
 //! Invariants: a task needs a Rust toolchain, a C++20 compiler and Python 3.10, and no more; it never asks for
 //! root; what it makes lies in `.deps` and cargo's target folder; what it downloads is pinned by hash.
@@ -15,7 +14,6 @@
 mod bench;
 mod command;
 mod demo;
-mod dist;
 mod mlxcel;
 mod setup;
 mod table;
@@ -37,9 +35,10 @@ usage: cargo xtask <task>
                                      --model: SmolLM2-135M-Instruct, for demo and tests
   demo                               run, compile and verify a real model
   test                               formatting, lints, all tests
-  bench decode <model> [--artifact FOLDER] [--tokens N] [--rounds N] [--peer LLAMA-BENCH]
-                                     decoding speed, eager and compiled, against memory bandwidth
-  dist [-o FOLDER]                   a relocatable folder with the program and its libraries
+  bench decode|prefill <model> [--artifact FOLDER] [--tokens N] [--rounds N] [--peer LLAMA-BENCH] [--json]
+                                     speed, eager and compiled, against the memory's bandwidth
+                                     --artifact: measure this one instead of compiling the model
+                                     --peer: add llama.cpp's figure on the same GGUF file
 ";
 
 /// Exit codes as mlxcel's own: 0 done, 1 failed, 2 wrong usage.
@@ -68,7 +67,6 @@ enum Task {
     Demo,
     Test,
     Bench(bench::Options),
-    Dist(dist::Options),
 }
 
 fn parse(mut arguments: lexopt::Parser) -> Result<Task, lexopt::Error> {
@@ -80,7 +78,6 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Task, lexopt::Error> {
     match task.as_str() {
         "setup" => setup::Options::parse(&mut arguments).map(Task::Setup),
         "bench" => bench::Options::parse(&mut arguments).map(Task::Bench),
-        "dist" => dist::Options::parse(&mut arguments).map(Task::Dist),
         "demo" | "test" => match arguments.next()? {
             Some(other) => Err(other.unexpected()),
             None if task == "demo" => Ok(Task::Demo),
@@ -105,7 +102,6 @@ fn run(task: Task) -> Result<()> {
         Task::Demo => demo::run(&workspace),
         Task::Test => test::run(&workspace),
         Task::Bench(options) => bench::run(&workspace, &options),
-        Task::Dist(options) => dist::run(&workspace, &options),
     }
 }
 
@@ -149,12 +145,6 @@ mod tests {
                 model: true,
             }),
         );
-        check(
-            "dist -o out",
-            Task::Dist(dist::Options {
-                folder: Some("out".into()),
-            }),
-        );
     }
 
     #[test]
@@ -162,8 +152,10 @@ mod tests {
         check_error("tets", "tets");
         check_error("demo now", "now");
         check_error("setup --vulkan", "--vulkan");
-        check_error("bench prefill model", "prefill");
+        check_error("bench", "decode or prefill");
+        check_error("bench warm-up model", "warm-up");
         check_error("bench decode", "model");
+        check_error("dist", "dist");
         check_error("bench decode model --tokens none", "none");
         check_error("bench decode model --rounds 0", "--rounds");
     }
