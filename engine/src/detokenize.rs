@@ -51,7 +51,9 @@ impl Detokenizer {
             return String::new();
         }
         let text = decode.decode(&self.window);
-        let certain = text.strip_suffix(char::REPLACEMENT_CHARACTER).unwrap_or(&text);
+        let certain = text
+            .strip_suffix(char::REPLACEMENT_CHARACTER)
+            .unwrap_or(&text);
         let piece = certain.get(self.returned..).unwrap_or_default().to_string();
         self.returned += piece.len();
         if self.window.len() >= WINDOW && certain.len() == text.len() {

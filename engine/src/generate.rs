@@ -171,7 +171,10 @@ impl<'a> Generation<'a> {
 
     fn next_token(&mut self) -> Result<u32, GenerateError> {
         self.submit_ahead()?;
-        let ticket = self.in_flight.pop_front().ok_or(SessionError::TicketOrder)?;
+        let ticket = self
+            .in_flight
+            .pop_front()
+            .ok_or(SessionError::TicketOrder)?;
         let outputs = self.session.wait(ticket)?;
         let token = match (outputs.first(), &mut self.sampler) {
             (Some(&RowOutput::Token(token)), None) => token,
@@ -181,7 +184,8 @@ impl<'a> Generation<'a> {
             }
             _ => return Err(GenerateError::MissingOutput),
         };
-        self.first_token.get_or_insert_with(|| self.started.elapsed());
+        self.first_token
+            .get_or_insert_with(|| self.started.elapsed());
         Ok(token)
     }
 

@@ -62,7 +62,12 @@ impl Sampling {
         };
         let unit = |value: f64| (0.0..=1.0).contains(&value);
         let penalty = self.repetition_penalty;
-        check("temperature", self.temperature, "0 or more", self.temperature >= 0.0)?;
+        check(
+            "temperature",
+            self.temperature,
+            "0 or more",
+            self.temperature >= 0.0,
+        )?;
         check("top-p", self.top_p, "between 0 and 1", unit(self.top_p))?;
         check("min-p", self.min_p, "between 0 and 1", unit(self.min_p))?;
         check("repetition penalty", penalty, "more than 0", penalty > 0.0)
@@ -129,12 +134,18 @@ impl Sampler {
     pub fn choose(&mut self, logits: &[f32], prior: &[u32]) -> Result<u32, SampleError> {
         let mut candidates = candidates(logits)?;
         let recent = prior.len().saturating_sub(self.sampling.repetition_window);
-        penalise(&mut candidates, &prior[recent..], self.sampling.repetition_penalty);
+        penalise(
+            &mut candidates,
+            &prior[recent..],
+            self.sampling.repetition_penalty,
+        );
         // Negative infinity forbids a token.
         candidates.retain(|candidate| candidate.logit > f64::NEG_INFINITY);
         if self.sampling.temperature == 0.0 {
             let best = candidates.iter().min_by(|a, b| rank(a, b));
-            return best.map(|best| best.token).ok_or(SampleError::NothingLikely);
+            return best
+                .map(|best| best.token)
+                .ok_or(SampleError::NothingLikely);
         }
         candidates.sort_unstable_by(rank);
         let best = candidates.first().ok_or(SampleError::NothingLikely)?.logit;
@@ -189,7 +200,11 @@ fn penalise(candidates: &mut [Candidate], recent: &[u32], penalty: f64) {
     recent.dedup();
     for token in recent {
         if let Some(candidate) = candidates.get_mut(token as usize) {
-            candidate.logit *= if candidate.logit > 0.0 { penalty.recip() } else { penalty };
+            candidate.logit *= if candidate.logit > 0.0 {
+                penalty.recip()
+            } else {
+                penalty
+            };
         }
     }
 }

@@ -4,14 +4,8 @@
 //! stop strings, chats) sees token ids and logits only, and cannot tell which runtime it drives.
 
 mod error;
-mod iree;
-mod mlx;
-mod reference;
 
 pub use error::SessionError;
-pub use iree::IreeSession;
-pub use mlx::MlxSession;
-pub use reference::ReferenceSession;
 
 use mlxcel_ir::step::{Row, RowOutput, SequenceId, Ticket};
 

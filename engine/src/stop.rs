@@ -60,7 +60,9 @@ impl StopMatcher {
                 .get(start..)
                 .is_some_and(|rest| self.strings.iter().any(|s| s.starts_with(rest)))
         };
-        (from..self.held.len()).find(starts).unwrap_or(self.held.len())
+        (from..self.held.len())
+            .find(starts)
+            .unwrap_or(self.held.len())
     }
 }
 
@@ -86,17 +88,37 @@ mod tests {
         };
         check(&[], &["a", "b"], &["a", "b", ""], false);
         check(&[""], &["a"], &["a", ""], false);
-        check(&["END"], &["some EN", "D more", "x"], &["some ", "", "", ""], true);
-        check(&["END"], &["some EN", "TER"], &["some ", "ENTER", ""], false);
+        check(
+            &["END"],
+            &["some EN", "D more", "x"],
+            &["some ", "", "", ""],
+            true,
+        );
+        check(
+            &["END"],
+            &["some EN", "TER"],
+            &["some ", "ENTER", ""],
+            false,
+        );
         check(&["END"], &["E", "EN"], &["", "E", "EN"], false);
-        check(&["\n\n"], &["a\n", "b\n", "\n"], &["a", "\nb", "", ""], true);
+        check(
+            &["\n\n"],
+            &["a\n", "b\n", "\n"],
+            &["a", "\nb", "", ""],
+            true,
+        );
         // Only what can still match is held.
         check(&["aab"], &["aaa", "b"], &["a", "", ""], true);
         // The first to complete wins; of two that complete at once, the longest.
         check(&["abcd", "bc"], &["xabcd"], &["xa", ""], true);
         check(&["bc", "abc"], &["xabc"], &["x", ""], true);
         // Bytes of a longer character are no match.
-        check(&["é"], &["e", "\u{e8}", "é"], &["e", "\u{e8}", "", ""], true);
+        check(
+            &["é"],
+            &["e", "\u{e8}", "é"],
+            &["e", "\u{e8}", "", ""],
+            true,
+        );
     }
 
     proptest! {

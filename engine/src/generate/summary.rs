@@ -76,8 +76,17 @@ impl fmt::Display for Summary {
             write!(f, " ({} from cache)", self.cached_tokens)?;
         }
         write!(f, " at {:.1} tok/s, ", self.prefill_speed())?;
-        write!(f, "first token after {:.2} s, ", self.time_to_first_token.as_secs_f64())?;
-        write!(f, "{} tokens at {:.1} tok/s, ", self.tokens.len(), self.decode_speed())?;
+        write!(
+            f,
+            "first token after {:.2} s, ",
+            self.time_to_first_token.as_secs_f64()
+        )?;
+        write!(
+            f,
+            "{} tokens at {:.1} tok/s, ",
+            self.tokens.len(),
+            self.decode_speed()
+        )?;
         write!(f, "ended by {}", self.reason.name())
     }
 }
