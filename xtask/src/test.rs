@@ -9,7 +9,7 @@ use crate::setup;
 use crate::table;
 use crate::workspace::Workspace;
 
-/// Sets up, then checks formatting and lints, then runs every test. All use cargo's development profile, so that
+/// Sets up, then checks formatting, lints and what crates are used, then runs every test. All use cargo's development profile, so that
 /// each crate is built once. Ends with the time of each step and the number of tests.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let mut times = Times::default();
@@ -32,6 +32,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         ]);
         command::run(&mut command)
     })?;
+    times.step("licences", || check_licences(workspace))?;
     let mut counts = Counts::default();
     let success = times.step("tests", || {
         let mut command = cargo(workspace);
@@ -46,6 +47,23 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         bail!("tests failed");
     }
     Ok(())
+}
+
+/// Checks licences, sources and versions of all crates, where cargo-deny is there to do it. What needs the network
+/// (advisories) is left out: a change cannot cause it to fail.
+fn check_licences(workspace: &Workspace) -> Result<()> {
+    let deny = || {
+        let mut command = cargo(workspace);
+        command.arg("deny");
+        command
+    };
+    if command::capture(deny().arg("--version"), "").is_err() {
+        eprintln!(
+            "skipped: cargo-deny is not installed; `cargo install cargo-deny --locked` adds it"
+        );
+        return Ok(());
+    }
+    command::run(deny().args(["--offline", "check", "bans", "licenses", "sources"]))
 }
 
 /// How long each step took.
