@@ -13,15 +13,17 @@
 //! - A fault for testing the oracle ([`fault`]) reaches an execution only through the weights it is
 //!   given; no execution has a switch for it.
 //!
-//! Start reading at [`verify`].
+//! Start reading at [`verify()`].
 
 pub mod budget;
 pub mod compare;
 pub mod execution;
 pub mod fault;
+pub mod model;
 pub mod report;
 pub mod verify;
 
 pub use execution::{Execution, ExecutionError, Observed};
 pub use report::{Finding, Report, Verdict};
-pub use verify::{Options, verify};
+pub use model::{Backend, Fault, VerifyModelError, VerifyOptions, verify_model};
+pub use verify::{Party, Subject, VerifyError, verify};

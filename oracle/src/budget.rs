@@ -1,0 +1,133 @@
+//! How far from the exact result rounding alone can take each output.
+//!
+//! A budget is the larger of two estimates of an honest f32 execution's relative RMS error, times
+//! [`SPREAD`]:
+//!
+//! - *measured*: the error of the interpreter in f32 on the same inputs, times [`ORDER`]. It knows
+//!   the data: cancellation, large activations, steep softmaxes.
+//! - *counted*: the rounding errors of all nodes that the output depends on, added as independent
+//!   random errors: [`ROUNDING`] · u · √(Σ n), where n is the number of roundings on the way to one
+//!   element of a node. It knows the graph, and holds where the interpreter happens to be exact.
+//!
+//! Both scale with the unit roundoff u of the element type that the node computes in.
+
+use crate::execution::Observed;
+use mlxcel_ir::{Bindings, DType, Dim, Graph, Node, Op, Symbol};
+
+/// Unit roundoff of f32.
+const U: f64 = 1.0 / (1u64 << 24) as f64;
+/// Root mean square of one rounding error in units of u: errors are even over ±u/2 to ±u, by the
+/// position of the number between two powers of two.
+const ROUNDING: f64 = 0.41;
+/// The interpreter adds in sixteen lanes and then in a tree, an execution may add in one: its error
+/// is larger by the square root of that.
+const ORDER: f64 = 4.0;
+/// Executions differ from the random model: fast exponentials and reciprocal square roots of a few
+/// u, products rounded to a quantised weight's scale, roundings of the same sign.
+const SPREAD: f64 = 4.0;
+
+/// The budgets of a graph's outputs, in declaration order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Budgets(Vec<f64>);
+
+impl Budgets {
+    /// Budgets for the outputs of `graph`, which the interpreter computed as `exact` in f64 and as
+    /// `rounded` in f32.
+    pub fn new(
+        graph: &Graph,
+        bindings: &Bindings,
+        exact: &[Observed],
+        rounded: &[Observed],
+    ) -> Self {
+        let counted = counted(graph, bindings);
+        let measured = exact.iter().zip(rounded).map(|(exact, rounded)| {
+            crate::compare::Distance::between(&rounded.values, &exact.values).relative_rms
+        });
+        let budgets = measured
+            .zip(counted)
+            .map(|(measured, counted)| SPREAD * f64::max(ORDER * measured, counted))
+            .collect();
+        Self(budgets)
+    }
+
+    /// The largest relative RMS error that rounding explains, for each output.
+    pub fn iter(&self) -> impl Iterator<Item = f64> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+/// The counted estimate of each output.
+fn counted(graph: &Graph, bindings: &Bindings) -> Vec<f64> {
+    let inputs = graph.inputs.len();
+    // Nodes run in order, so the variance up to a node is at most that of all nodes before it; the
+    // residual stream makes this nearly exact, and it needs no walk over the cone.
+    let mut sum = 0.0;
+    let variance: Vec<f64> = graph
+        .nodes
+        .iter()
+        .map(|node| {
+            sum += roundings(graph, node, bindings) * unit(node.ty.dtype).powi(2);
+            sum
+        })
+        .collect();
+    graph
+        .outputs
+        .iter()
+        .map(|output| {
+            let node = (output.value.0 as usize).checked_sub(inputs);
+            let variance = node.and_then(|node| variance.get(node)).copied();
+            ROUNDING * variance.unwrap_or(0.0).sqrt()
+        })
+        .collect()
+}
+
+/// Unit roundoff of the type that values of `dtype` are computed in.
+fn unit(dtype: DType) -> f64 {
+    match dtype {
+        DType::F32 => U,
+        DType::F16 => U * f64::from(1 << 13),
+        DType::BF16 => U * f64::from(1 << 16),
+        DType::Bool | DType::I32 | DType::U32 => 0.0,
+    }
+}
+
+/// Roundings on the way to one element of the node's result.
+fn roundings(graph: &Graph, node: &Node, bindings: &Bindings) -> f64 {
+    let size = |dim: Dim| match bindings.apply(dim) {
+        Dim::Fixed(size) => size as f64,
+        Dim::Symbol(_) => 1.0,
+    };
+    let operand = |index: usize, dim: usize| {
+        let ty = node.operands.get(index).and_then(|&value| graph.ty(value));
+        ty.and_then(|ty| ty.shape.get(dim)).map_or(1.0, |&dim| size(dim))
+    };
+    let last = |index: usize| {
+        let ty = node.operands.get(index).and_then(|&value| graph.ty(value));
+        ty.and_then(|ty| ty.shape.last()).map_or(1.0, |&dim| size(dim))
+    };
+    // A dequantised weight is a product and a sum.
+    const DEQUANTISE: f64 = 2.0;
+    // Elementary functions are good to a few u; squared, as independent errors add.
+    const FUNCTION: f64 = 4.0;
+    match &node.op {
+        Op::Parameter {} | Op::Embedding {} => DEQUANTISE,
+        Op::Linear {} => last(0) + DEQUANTISE,
+        Op::RmsNorm { .. } => last(0) + FUNCTION,
+        // The angle, up to the position times one rounding, passes into sine and cosine.
+        Op::Rope { .. } => 2.0 * FUNCTION + size(Dim::Symbol(Symbol::T)),
+        Op::Attention { .. } => last(0) + 2.0 * size(Dim::Symbol(Symbol::S)) + FUNCTION,
+        Op::Softmax {} => last(0) + FUNCTION,
+        Op::Dot { lhs_contract, .. } => lhs_contract.iter().map(|&dim| operand(0, dim)).product(),
+        Op::Reduce { dim, .. } => operand(0, *dim),
+        Op::Reshape { .. }
+        | Op::Transpose { .. }
+        | Op::Broadcast { .. }
+        | Op::Slice { .. }
+        | Op::Concatenate { .. }
+        | Op::Gather {}
+        | Op::TakeRow {}
+        | Op::CacheAppend { .. }
+        | Op::Select {} => 0.0,
+        _ => FUNCTION,
+    }
+}
