@@ -1,11 +1,29 @@
-//! Files in, graphs out.
+//! Files in, graphs out: checkpoints, configurations, tokenizers and chat templates are read here,
+//! checked, and turned into the graphs of `mlxcel_ir`.
+//!
+//! Invariants:
+//! - Nothing that a file contains can make this crate panic or allocate more than in proportion to
+//!   the file: sizes, offsets and counts are checked against the file before they are used.
+//! - Each error names the file and the field or tensor at fault ([`LoadError`]).
+//! - A model family is data: one small file under `families`, no code in any runtime.
+//! - This crate knows no runtime.
+//!
+//! Start reading at [`Model`], then [`Text`]; how bytes become weights is in `weights`, how a
+//! configuration becomes a graph in `families::decoder`.
 
 pub mod artifact;
 mod checkpoint;
 pub mod config;
 mod error;
+mod families;
 mod map;
+mod model;
 mod safetensors;
+mod text;
 mod weights;
 
+pub use config::Config;
 pub use error::LoadError;
+pub use families::supported;
+pub use model::{GraphOptions, Logits, Model};
+pub use text::{Message, Text};

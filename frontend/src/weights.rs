@@ -1,9 +1,13 @@
 //! The weights of a model: where the bytes of each stand and in which format.
 
+mod assemble;
+
+use crate::LoadError;
 use crate::map::MappedFile;
 use mlxcel_ir::{WeightData, WeightDecl, WeightSource};
 use std::collections::HashMap;
 use std::ops::Range;
+use std::path::PathBuf;
 
 /// The bytes of one part of a weight.
 #[derive(Debug)]
@@ -55,6 +59,8 @@ impl Bytes {
 /// A weight: its declaration and its parts.
 #[derive(Debug)]
 pub(crate) struct Stored {
+    /// The file it is from.
+    pub(crate) file: PathBuf,
     pub(crate) declaration: WeightDecl,
     pub(crate) values: Bytes,
     pub(crate) scales: Bytes,
@@ -64,14 +70,59 @@ pub(crate) struct Stored {
 /// All weights of a model. Parts are aligned to their element type.
 #[derive(Debug)]
 pub(crate) struct Weights {
+    /// The model's folder or file.
+    pub(crate) path: PathBuf,
+    /// The files that parts lie in.
     pub(crate) files: Vec<MappedFile>,
+    /// The weights by name.
     pub(crate) stored: HashMap<String, Stored>,
+    /// Tensors in a form that cannot be used, with their file and why not.
+    pub(crate) refused: HashMap<String, (PathBuf, String)>,
 }
 
 impl Weights {
-    /// The declaration of the weight called `name`.
-    pub(crate) fn declaration(&self, name: &str) -> Option<&WeightDecl> {
-        self.stored.get(name).map(|stored| &stored.declaration)
+    /// Whether the model's files have a tensor called `name`.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.stored.contains_key(name) || self.refused.contains_key(name)
+    }
+
+    /// The declaration of the weight `name`, which must have the shape `shape`; `reason` says where
+    /// that comes from.
+    ///
+    /// # Errors
+    /// It is missing, in a form that cannot be used, or of another shape.
+    pub(crate) fn declaration(
+        &self,
+        name: &str,
+        shape: &[usize],
+        reason: &str,
+    ) -> Result<WeightDecl, LoadError> {
+        if let Some((file, reason)) = self.refused.get(name) {
+            return Err(LoadError::Tensor {
+                file: file.clone(),
+                tensor: name.into(),
+                reason: reason.clone(),
+            });
+        }
+        let stored = self
+            .stored
+            .get(name)
+            .ok_or_else(|| LoadError::MissingTensor {
+                path: self.path.clone(),
+                tensor: name.into(),
+                reason: reason.into(),
+            })?;
+        if stored.declaration.shape != shape {
+            return Err(LoadError::Tensor {
+                file: stored.file.clone(),
+                tensor: name.into(),
+                reason: format!(
+                    "must have shape {shape:?} ({reason}), has {:?}",
+                    stored.declaration.shape
+                ),
+            });
+        }
+        Ok(stored.declaration.clone())
     }
 
     fn bytes<'a>(&'a self, bytes: &'a Bytes) -> &'a [u8] {

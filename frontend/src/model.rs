@@ -1,0 +1,187 @@
+//! A model on disk, and the graphs it has.
+
+use crate::checkpoint::Checkpoint;
+use crate::families::{self, Family};
+use crate::weights::Weights;
+use crate::{Config, LoadError, Text, map};
+use mlxcel_ir::{Graph, WeightSource};
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Which logits a graph gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Logits {
+    /// None.
+    None,
+    /// `[B, V]`: those after each row's last token, at position `length - 1`.
+    #[default]
+    Last,
+    /// `[B, T, V]`: those after every token.
+    All,
+}
+
+/// What a model's graph shall give.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GraphOptions {
+    /// The function's name.
+    pub name: String,
+    /// Which logits.
+    pub logits: Logits,
+    /// Whether to give `token` `i32[B]`, the most likely next token of each row.
+    pub token: bool,
+    /// Whether to give `hidden.N` `f32[B, T, H]` after each layer.
+    pub hidden: bool,
+}
+
+impl Default for GraphOptions {
+    /// The logits after the last token, by a function called `step`.
+    fn default() -> Self {
+        Self {
+            name: "step".into(),
+            logits: Logits::Last,
+            token: false,
+            hidden: false,
+        }
+    }
+}
+
+/// A model: its configuration, weights and text files, checked against each other when loaded.
+#[derive(Clone, Debug)]
+pub struct Model {
+    path: PathBuf,
+    name: String,
+    family: &'static Family,
+    config: Config,
+    weights: Arc<Weights>,
+}
+
+/// Name of the configuration in a model folder.
+pub(crate) const CONFIG: &str = "config.json";
+
+impl Model {
+    /// Loads the model at `path`: a folder as Hugging Face and MLX publish them, or a `.gguf` file.
+    /// Weights are mapped, not read.
+    ///
+    /// # Errors
+    /// A file that is missing or broken, a configuration that is not supported, tensors that do not
+    /// fit it.
+    pub fn load(path: &Path) -> Result<Self, LoadError> {
+        let model = Self::load_folder(path)?;
+        // Building the graph looks up every tensor, so that what is wrong shows now.
+        model.graph(&GraphOptions::default())?;
+        Ok(model)
+    }
+
+    fn load_folder(path: &Path) -> Result<Self, LoadError> {
+        let file = path.join(CONFIG);
+        if !file.is_file() {
+            return Err(LoadError::NotAModel {
+                path: path.to_path_buf(),
+                reason: match path.exists() {
+                    true => format!("it has no {CONFIG}"),
+                    false => "there is no such file or folder".into(),
+                },
+            });
+        }
+        let value = map::read_json(&file, map::SMALL)?;
+        let family = families::choose(&file, &value)?;
+        let config = Config::parse(&file, &value)?;
+        let checkpoint = Checkpoint::open(path)?;
+        let weights = Weights::assemble(checkpoint, config.quantization.as_ref())?;
+        Ok(Self {
+            path: path.to_path_buf(),
+            name: name_of(path),
+            family,
+            config,
+            weights: Arc::new(weights),
+        })
+    }
+
+    /// The model's name: that of its folder or file.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The model's family, as `model_type` names it.
+    pub fn family(&self) -> &str {
+        self.family.model_type
+    }
+
+    /// Where the model is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The model's configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Number of layers.
+    pub fn layers(&self) -> usize {
+        self.config.layers
+    }
+
+    /// Width of the logits (V).
+    pub fn vocabulary(&self) -> usize {
+        self.config.vocabulary
+    }
+
+    /// Tokens that the model was made to attend over.
+    pub fn context(&self) -> usize {
+        self.config.context
+    }
+
+    /// The bytes of the weights. Each part is aligned to its element type.
+    pub fn weights(&self) -> Arc<dyn WeightSource> {
+        self.weights.clone()
+    }
+
+    /// The model's graph, with the inputs of [`mlxcel_ir::step`] and the outputs of `options`. Its
+    /// states are `cache.N`, one for each layer.
+    ///
+    /// # Errors
+    /// None for a model that loaded; the type says what building found.
+    pub fn graph(&self, options: &GraphOptions) -> Result<Graph, LoadError> {
+        families::build(&self.family.decoder, &self.config, &self.weights, options)
+    }
+
+    /// The model's tokenizer, chat template and end tokens.
+    ///
+    /// # Errors
+    /// A file that is missing or broken.
+    pub fn text(&self) -> Result<Text, LoadError> {
+        Text::from_folder(&self.path)
+    }
+
+    /// The sha256, in hexadecimal, of the model's configuration and weights. Reads all of them.
+    ///
+    /// # Errors
+    /// The configuration cannot be read any more.
+    pub fn digest(&self) -> Result<String, LoadError> {
+        let mut hash = Sha256::new();
+        let mut add = |bytes: &[u8]| {
+            hash.update((bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        };
+        if self.path.is_dir() {
+            add(&map::read(&self.path.join(CONFIG), map::SMALL)?);
+        }
+        for file in &self.weights.files {
+            add(file.bytes());
+        }
+        let digest = hash.finalize();
+        Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+/// The last component of a path, without a file's extension.
+fn name_of(path: &Path) -> String {
+    let absolute = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let name = match absolute.is_dir() {
+        true => absolute.file_name(),
+        false => absolute.file_stem(),
+    };
+    name.map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned())
+}
