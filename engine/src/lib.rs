@@ -22,5 +22,5 @@ pub mod stop;
 pub use detokenize::{Decode, Detokenizer};
 pub use generate::{Cancel, Event, FinishReason, GenerateError, Generation, Options, Summary};
 pub use sample::{SampleError, Sampler, Sampling};
-pub use session::{Limits, Session, SessionError, Statistics};
+pub use session::{Limits, ReferenceSession, Session, SessionError, Statistics};
 pub use stop::StopMatcher;

@@ -4,8 +4,10 @@
 //! stop strings, chats) sees token ids and logits only, and cannot tell which runtime it drives.
 
 mod error;
+mod reference;
 
 pub use error::SessionError;
+pub use reference::ReferenceSession;
 
 use mlxcel_ir::step::{Row, RowOutput, SequenceId, Ticket};
 

@@ -40,7 +40,7 @@ pub enum SessionError {
     #[error("a row of a step needs at least one token")]
     EmptyRow,
     /// A step with two rows for one sequence, or with more rows than the session takes.
-    #[error("a step takes one to {most} rows, each of another sequence")]
+    #[error("a step takes at least one row, at most {most}, each of another sequence")]
     Rows {
         /// The most rows of a step.
         most: usize,
