@@ -1,1 +1,40 @@
-//! mlxcel-kernels
+//! Kernels of the eager CPU path: linear layers over quantised weights, attention, and the small
+//! operations between them, on plain slices.
+//!
+//! Activations are `f32` and products accumulate in `f32` over several lanes; weights are
+//! dequantised in registers, exactly as [`mlxcel_ir::WeightFormat`] defines them. Each kernel is
+//! written once over [`simd`] and compiled in three [`Form`]s, of which a [`Pool`] holds the one to
+//! run; all give the same values up to rounding.
+//!
+//! Every public function checks its arguments and returns an [`Error`] for slices of the wrong
+//! length; none panics, and a panic on a thread of the pool becomes an error too. `unsafe` lies in
+//! [`simd`] and in the kernels' inner loops, whose bounds the checked arguments give.
+//!
+//! Start reading at [`linear`], whose rows are computed by [`gemv`] for few inputs and by [`gemm`]
+//! for many.
+
+mod activation;
+mod attend;
+mod attention;
+mod error;
+mod form;
+mod gemm;
+mod gemv;
+mod input;
+mod linear;
+mod matrix;
+mod pool;
+mod rope;
+mod rows;
+mod simd;
+mod widen;
+
+pub use activation::{activate, gated};
+pub use attention::{Attention, Sequence, attention};
+pub use error::Error;
+pub use form::Form;
+pub use linear::{Linear, gated_linear, linear, linear_group};
+pub use matrix::Matrix;
+pub use pool::Pool;
+pub use rope::{Rope, rope};
+pub use rows::{argmax, embedding_rows, rms_norm, softmax};

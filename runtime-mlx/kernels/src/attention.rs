@@ -1,0 +1,207 @@
+//! Attention of new queries over a cache, for several sequences in one call.
+
+use crate::activation::Output;
+use crate::attend::{Attend, Block, merge};
+use crate::linear::{put_scratch, take_scratch};
+use crate::{Error, Pool, error, simd};
+use mlxcel_ir::Mask;
+use std::ops::Range;
+
+/// Rows (queries times heads of a group) that one task aims at.
+const ROWS: usize = 16;
+/// The fewest cached positions of a task, if positions are shared among threads.
+const POSITIONS: usize = 512;
+
+/// What an attention layer computes: `softmax(scale * q · kᵀ) · v`, as
+/// [`mlxcel_ir::Op`] defines it.
+#[derive(Clone, Copy, Debug)]
+pub struct Attention {
+    /// Query heads: a multiple of `kv_heads`.
+    pub heads: usize,
+    /// Heads of the cache; query head `h` reads head `h / (heads / kv_heads)`.
+    pub kv_heads: usize,
+    /// Numbers of a head.
+    pub dim: usize,
+    /// Factor of the scores.
+    pub scale: f32,
+    /// Which positions a query sees.
+    pub mask: Mask,
+    /// A query at position `p` sees no position before `p - window + 1`.
+    pub window: Option<usize>,
+    /// Replaces each score `s` by `softcap * tanh(s / softcap)`.
+    pub softcap: Option<f32>,
+}
+
+/// The queries of one sequence and its cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Sequence<'a> {
+    /// `[T, heads, dim]`.
+    pub query: &'a [f32],
+    /// Position of the first query.
+    pub start: usize,
+    /// Cached positions; with a causal mask at least `start + T`.
+    pub length: usize,
+    /// Keys: position `s`, head `h`, element `d` at `s * position_stride + h * head_stride + d`.
+    pub keys: &'a [f32],
+    /// Values, laid out as the keys.
+    pub values: &'a [f32],
+    /// Elements from one position to the next.
+    pub position_stride: usize,
+    /// Elements from one head to the next.
+    pub head_stride: usize,
+}
+
+/// Attention of every sequence's queries: `outs[i][T, heads, dim]`.
+///
+/// # Errors
+/// [`Error::Length`] or [`Error::Parameter`] if slices, strides and parameters do not fit.
+pub fn attention(
+    pool: &Pool,
+    layer: &Attention,
+    sequences: &[Sequence<'_>],
+    outs: &mut [&mut [f32]],
+) -> Result<(), Error> {
+    check_layer(layer)?;
+    error::length("outs", outs.len(), sequences.len())?;
+    let group = layer.heads / layer.kv_heads;
+    let step = (ROWS / group).max(1);
+    let mut tasks = 0;
+    let mut longest = 0;
+    for (sequence, out) in sequences.iter().zip(outs.iter()) {
+        let tokens = check_sequence(layer, sequence)?;
+        error::length("an output of attention", out.len(), sequence.query.len())?;
+        tasks += tokens.div_ceil(step) * layer.kv_heads;
+        longest = longest.max(sequence.length);
+    }
+    // With few tasks the positions of long sequences are shared among threads.
+    let wanted = (2 * pool.threads()).div_ceil(tasks.max(1));
+    let chunks = if pool.threads() == 1 {
+        1
+    } else {
+        wanted.min(longest / POSITIONS).max(1)
+    };
+    let outs: Vec<_> = outs
+        .iter_mut()
+        .map(|out| Output(out.as_mut_ptr()))
+        .collect();
+    let mut blocks = Vec::with_capacity(tasks * chunks);
+    let row_size = layer.dim + 2;
+    for (index, sequence) in sequences.iter().enumerate() {
+        let tokens = sequence.query.len() / (layer.heads * layer.dim);
+        for kv_head in 0..layer.kv_heads {
+            for first in (0..tokens).step_by(step) {
+                let queries = first..tokens.min(first + step);
+                let positions = visible(layer, sequence, &queries);
+                let size = positions.len().div_ceil(chunks).max(1);
+                for chunk in 0..chunks {
+                    let start = positions.end.min(positions.start + chunk * size);
+                    blocks.push(Block {
+                        sequence: index,
+                        kv_head,
+                        queries: queries.clone(),
+                        positions: start..positions.end.min(start + size),
+                    });
+                }
+            }
+        }
+    }
+    let rows = step * group;
+    let mut partials = if chunks > 1 {
+        take_scratch(blocks.len() * rows * row_size)
+    } else {
+        Vec::new()
+    };
+    let partial = Output(partials.as_mut_ptr());
+    let result = pool.ranges(blocks.len(), 1, |range| {
+        for i in range {
+            let block = &blocks[i];
+            let kernel = Attend {
+                layer,
+                sequence: &sequences[block.sequence],
+                block,
+                to: outs[block.sequence].at(0),
+                partial: (chunks > 1).then(|| partial.at(i * rows * row_size)),
+            };
+            // SAFETY: the form is the pool's; the slices fit the layer as checked above; no other
+            // block has these heads and queries, or this part of the partial results.
+            unsafe { simd::run(pool.form(), kernel) }
+        }
+    });
+    if chunks > 1 && result.is_ok() {
+        for (i, parts) in blocks.chunks_exact(chunks).enumerate() {
+            let from = &partials[i * chunks * rows * row_size..][..chunks * rows * row_size];
+            // SAFETY: the output has the block's queries and heads.
+            unsafe { merge(layer, &parts[0], from, rows, outs[parts[0].sequence].at(0)) }
+        }
+    }
+    put_scratch(partials);
+    result
+}
+
+/// The positions that any query of the range sees.
+fn visible(layer: &Attention, sequence: &Sequence<'_>, queries: &Range<usize>) -> Range<usize> {
+    let first = sequence.start + queries.start;
+    let start = match layer.window {
+        Some(window) => (first + 1).saturating_sub(window),
+        None => 0,
+    };
+    let end = match layer.mask {
+        Mask::Causal => sequence.start + queries.end,
+        Mask::Full => sequence.length,
+    };
+    start.min(end)..end
+}
+
+fn check_layer(layer: &Attention) -> Result<(), Error> {
+    error::parameter(
+        layer.kv_heads > 0 && layer.heads > 0 && layer.heads % layer.kv_heads == 0,
+        "the number of heads",
+        format!("{} for {} heads of the cache", layer.heads, layer.kv_heads),
+        "a multiple of the heads of the cache",
+    )?;
+    error::parameter(
+        (1..=1 << 16).contains(&layer.dim) && layer.heads <= 1 << 16,
+        "the size of a head",
+        layer.dim,
+        "1 to 65536, as must be the number of heads",
+    )?;
+    error::parameter(
+        layer.softcap.is_none_or(|cap| cap > 0.0),
+        "the soft-cap",
+        layer.softcap.unwrap_or(0.0),
+        "positive",
+    )?;
+    error::parameter(layer.window != Some(0), "the window", 0, "at least 1")
+}
+
+/// Checks a sequence and gives its number of queries.
+fn check_sequence(layer: &Attention, sequence: &Sequence<'_>) -> Result<usize, Error> {
+    let width = layer.heads * layer.dim;
+    let tokens = sequence.query.len() / width;
+    error::length("the query", sequence.query.len(), tokens * width)?;
+    let end = sequence.start.checked_add(tokens);
+    error::parameter(
+        end.is_some_and(|end| layer.mask != Mask::Causal || end <= sequence.length),
+        "the length of the cache",
+        sequence.length,
+        "at least start + T of a causal sequence",
+    )?;
+    let needed = if sequence.length == 0 {
+        Some(0)
+    } else {
+        let position = (sequence.length - 1).checked_mul(sequence.position_stride);
+        let head = (layer.kv_heads - 1).checked_mul(sequence.head_stride);
+        position
+            .zip(head)
+            .and_then(|(position, head)| position.checked_add(head)?.checked_add(layer.dim))
+    };
+    for (what, slice) in [("the keys", sequence.keys), ("the values", sequence.values)] {
+        error::parameter(
+            needed.is_some_and(|needed| needed <= slice.len()),
+            what,
+            format!("a slice of {} elements", slice.len()),
+            "long enough for the length, heads and strides of the cache",
+        )?;
+    }
+    Ok(tokens)
+}

@@ -1,0 +1,323 @@
+//! Products with up to four rows of x, straight from the stored weights: bound by memory.
+
+use crate::input::Input;
+use crate::linear::{Target, put_scratch, take_scratch};
+use crate::matrix::{Element, Format, Matrix, STEP};
+use crate::simd::{Kernel, Simd};
+use crate::widen::{load, one, widen};
+use std::ops::Range;
+
+/// Rows whose scales are widened together.
+const BLOCK: usize = 8;
+
+/// Rows `range` of the matrix times every row of the input.
+///
+/// Safe to run if the input has the matrix's columns and at most [`crate::linear::GEMV_ROWS`] rows,
+/// the range lies in the matrix and the target may be written there.
+pub(crate) struct Gemv<'a> {
+    pub(crate) matrix: &'a Matrix<'a>,
+    pub(crate) input: &'a Input<'a>,
+    pub(crate) range: Range<usize>,
+    pub(crate) target: Target,
+}
+
+/// The stored parts of some rows of an affine matrix.
+#[derive(Clone, Copy)]
+struct Rows {
+    codes: *const u8,
+    /// Bytes from one row's codes to the next.
+    row_bytes: usize,
+    /// Widened scales and biases, `groups` for each row.
+    scales: *const f32,
+    biases: *const f32,
+    groups: usize,
+    /// Steps of 16 codes in a group.
+    steps: usize,
+}
+
+impl Kernel for Gemv<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        // SAFETY: passed on.
+        unsafe {
+            match self.matrix.format {
+                Format::Dense { element, .. } => match element {
+                    Element::F32 => self.dense::<S, { Element::F32 as u8 }>(),
+                    Element::F16 => self.dense::<S, { Element::F16 as u8 }>(),
+                    Element::BF16 => self.dense::<S, { Element::BF16 as u8 }>(),
+                },
+                Format::Affine { bits, .. } => match bits {
+                    2 => self.affine::<S, 2>(),
+                    3 => self.affine::<S, 3>(),
+                    4 => self.affine::<S, 4>(),
+                    6 => self.affine::<S, 6>(),
+                    _ => self.affine::<S, 8>(),
+                },
+            }
+        }
+    }
+}
+
+impl Gemv<'_> {
+    #[inline(always)]
+    unsafe fn affine<S: Simd, const BITS: usize>(&self) {
+        let Format::Affine {
+            group,
+            element,
+            codes,
+            scales,
+            biases,
+            ..
+        } = self.matrix.format
+        else {
+            return;
+        };
+        let columns = self.matrix.columns;
+        let groups = columns / group;
+        let steps = group / STEP;
+        let row_bytes = columns * BITS / 8;
+        let mut scratch = take_scratch((2 * BLOCK + 1) * groups);
+        // SAFETY: the parts of the matrix cover its rows, the scratch covers a block's scales,
+        // biases and the sums of x, and the target is the caller's promise.
+        unsafe {
+            let wide_scales = scratch.as_mut_ptr();
+            let wide_biases = wide_scales.add(BLOCK * groups);
+            let sums = wide_biases.add(BLOCK * groups);
+            if self.input.rows == 1 {
+                for g in 0..groups {
+                    let mut sum = 0.0;
+                    for step in 0..steps {
+                        sum += *self.input.sums.get_unchecked(g * steps + step);
+                    }
+                    *sums.add(g) = sum;
+                }
+            }
+            let mut first = self.range.start;
+            while first < self.range.end {
+                let count = BLOCK.min(self.range.end - first);
+                let side = first * groups * element.size();
+                let numbers = count * groups;
+                widen::<S>(element, scales.as_ptr().add(side), numbers, wide_scales);
+                widen::<S>(element, biases.as_ptr().add(side), numbers, wide_biases);
+                let rows = Rows {
+                    codes: codes.as_ptr().add(first * row_bytes),
+                    row_bytes,
+                    scales: wide_scales,
+                    biases: wide_biases,
+                    groups,
+                    steps,
+                };
+                match self.input.rows {
+                    1 => self.single::<S, BITS>(rows, first, count, sums),
+                    2 => self.few::<S, BITS, 2>(rows, first, count),
+                    3 => self.few::<S, BITS, 3>(rows, first, count),
+                    _ => self.few::<S, BITS, 4>(rows, first, count),
+                }
+                first += count;
+            }
+        }
+        put_scratch(scratch);
+    }
+
+    /// One row of x: `sum over groups of scale * (codes · x) + bias * sum(x)`.
+    #[inline(always)]
+    unsafe fn single<S: Simd, const BITS: usize>(
+        &self,
+        rows: Rows,
+        first: usize,
+        count: usize,
+        sums: *const f32,
+    ) {
+        let x = self.input.x.as_ptr();
+        let mut r = 0;
+        // SAFETY: passed on.
+        unsafe {
+            while r + 4 <= count {
+                let part = rows.after(r);
+                let results = match rows.steps {
+                    2 => dot::<S, BITS, 4, 2>(part, x, sums),
+                    4 => dot::<S, BITS, 4, 4>(part, x, sums),
+                    _ => dot::<S, BITS, 4, 0>(part, x, sums),
+                };
+                for (i, result) in results.iter().enumerate() {
+                    *self.target.at(0, first + r + i) = *result;
+                }
+                r += 4;
+            }
+            while r < count {
+                let [result] = dot::<S, BITS, 1, 0>(rows.after(r), x, sums);
+                *self.target.at(0, first + r) = result;
+                r += 1;
+            }
+        }
+    }
+
+    /// `M` rows of x, each number of the weight dequantised once.
+    #[inline(always)]
+    unsafe fn few<S: Simd, const BITS: usize, const M: usize>(
+        &self,
+        rows: Rows,
+        first: usize,
+        count: usize,
+    ) {
+        let stride = self.input.stride;
+        // SAFETY: passed on.
+        unsafe {
+            for r in 0..count {
+                let part = rows.after(r);
+                let mut sums = [S::splat(0.0); M];
+                let mut codes = part.codes;
+                let mut x = self.input.x.as_ptr();
+                for g in 0..part.groups {
+                    let scale = S::splat(*part.scales.add(g));
+                    let bias = S::splat(*part.biases.add(g));
+                    for _ in 0..part.steps {
+                        for unit in 0..S::UNITS {
+                            let weight = S::fma(S::codes::<BITS>(codes, unit), scale, bias);
+                            for m in 0..M {
+                                let x = S::load(x.add(m * stride + unit * S::LANES));
+                                sums[m] = S::fma(weight, x, sums[m]);
+                            }
+                        }
+                        codes = codes.add(2 * BITS);
+                        x = x.add(STEP);
+                    }
+                }
+                for m in 0..M {
+                    *self.target.at(m, first + r) = S::sum(sums[m]);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dense<S: Simd, const E: u8>(&self) {
+        let mut n = self.range.start;
+        // SAFETY: passed on.
+        unsafe {
+            if self.input.rows == 1 {
+                while n + 4 <= self.range.end {
+                    self.dense_rows::<S, E, 4, 1>(n);
+                    n += 4;
+                }
+            }
+            while n < self.range.end {
+                match self.input.rows {
+                    1 => self.dense_rows::<S, E, 1, 1>(n),
+                    2 => self.dense_rows::<S, E, 1, 2>(n),
+                    3 => self.dense_rows::<S, E, 1, 3>(n),
+                    _ => self.dense_rows::<S, E, 1, 4>(n),
+                }
+                n += 1;
+            }
+        }
+    }
+
+    /// `R` rows of a dense matrix from row `n` on, times `M` rows of x.
+    #[inline(always)]
+    unsafe fn dense_rows<S: Simd, const E: u8, const R: usize, const M: usize>(&self, n: usize) {
+        let Format::Dense { element, values } = self.matrix.format else {
+            return;
+        };
+        let (columns, stride) = (self.matrix.columns, self.input.stride);
+        let size = element.size();
+        let x = self.input.x.as_ptr();
+        // SAFETY: the columns read are below the matrix's, the rows inside of the range.
+        unsafe {
+            let from = values.as_ptr().add(n * columns * size);
+            let mut sums = [[[S::splat(0.0); 2]; M]; R];
+            let mut k = 0;
+            while k + 2 * S::LANES <= columns {
+                for half in 0..2 {
+                    let k = k + half * S::LANES;
+                    for r in 0..R {
+                        let weight = load::<S, E>(from.add((r * columns + k) * size));
+                        for m in 0..M {
+                            let x = S::load(x.add(m * stride + k));
+                            sums[r][m][half] = S::fma(weight, x, sums[r][m][half]);
+                        }
+                    }
+                }
+                k += 2 * S::LANES;
+            }
+            for r in 0..R {
+                for m in 0..M {
+                    let mut sum = S::sum(S::add(sums[r][m][0], sums[r][m][1]));
+                    for k in k..columns {
+                        sum += one(element, from.add((r * columns + k) * size))
+                            * *x.add(m * stride + k);
+                    }
+                    *self.target.at(m, n + r) = sum;
+                }
+            }
+        }
+    }
+}
+
+impl Rows {
+    /// The rows from row `r` on.
+    #[inline(always)]
+    fn after(self, r: usize) -> Rows {
+        Rows {
+            codes: self.codes.wrapping_add(r * self.row_bytes),
+            scales: self.scales.wrapping_add(r * self.groups),
+            biases: self.biases.wrapping_add(r * self.groups),
+            ..self
+        }
+    }
+}
+
+/// The products of `R` rows with x; `STEPS` is the number of steps in a group, or 0 if it is only
+/// known at run time.
+#[inline(always)]
+unsafe fn dot<S: Simd, const BITS: usize, const R: usize, const STEPS: usize>(
+    rows: Rows,
+    x: *const f32,
+    sums: *const f32,
+) -> [f32; R] {
+    let steps = if STEPS == 0 { rows.steps } else { STEPS };
+    let mut codes = rows.codes;
+    let mut x = x;
+    // SAFETY: the pointers move over the codes of `R` rows, the scales of all groups and x.
+    unsafe {
+        let mut totals = [S::splat(0.0); R];
+        for g in 0..rows.groups {
+            let mut products = [S::splat(0.0); R];
+            for _ in 0..steps {
+                for unit in 0..S::UNITS {
+                    let x = S::load(x.add(unit * S::LANES));
+                    for r in 0..R {
+                        let codes = S::codes::<BITS>(codes.add(r * rows.row_bytes), unit);
+                        products[r] = S::fma(codes, x, products[r]);
+                    }
+                }
+                codes = codes.add(2 * BITS);
+                x = x.add(STEP);
+            }
+            for r in 0..R {
+                let scale = S::splat(*rows.scales.add(r * rows.groups + g));
+                totals[r] = S::fma(scale, products[r], totals[r]);
+            }
+        }
+        let mut g = 0;
+        while g + S::LANES <= rows.groups {
+            let sum = S::load(sums.add(g));
+            for r in 0..R {
+                let bias = S::load(rows.biases.add(r * rows.groups + g));
+                totals[r] = S::fma(bias, sum, totals[r]);
+            }
+            g += S::LANES;
+        }
+        let mut results = [0f32; R];
+        for r in 0..R {
+            let mut rest = 0.0;
+            for g in g..rows.groups {
+                rest += *rows.biases.add(r * rows.groups + g) * *sums.add(g);
+            }
+            results[r] = S::sum(totals[r]) + rest;
+        }
+        results
+    }
+}

@@ -1,0 +1,154 @@
+//! Vectors of eight numbers with AVX2, FMA and F16C.
+
+use super::Simd;
+use std::arch::x86_64::*;
+
+/// The AVX2 form.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2;
+
+#[inline(always)]
+unsafe fn word(from: *const u8) -> i32 {
+    // SAFETY: the caller promises four readable bytes.
+    unsafe { from.cast::<i32>().read_unaligned() }
+}
+
+// SAFETY of every block: the trait's callers promise the instruction set and valid pointers.
+#[allow(clippy::undocumented_unsafe_blocks)]
+impl Simd for Avx2 {
+    type V = __m256;
+    const LANES: usize = 8;
+    const BLOCK: (usize, usize) = (4, 3);
+
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> __m256 {
+        unsafe { _mm256_set1_ps(value) }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> __m256 {
+        unsafe { _mm256_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(from: *const u8) -> __m256 {
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const u8) -> __m256 {
+        unsafe {
+            let bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits))
+        }
+    }
+    #[inline(always)]
+    unsafe fn codes<const BITS: usize>(from: *const u8, unit: usize) -> __m256 {
+        unsafe {
+            let (bits, shifts) = match BITS {
+                2 => {
+                    let first = 16 * unit as i32;
+                    let shifts = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
+                    let shifts = _mm256_add_epi32(shifts, _mm256_set1_epi32(first));
+                    (_mm256_set1_epi32(word(from)), shifts)
+                }
+                3 => {
+                    let first = 8 * unit as i32;
+                    let shifts = _mm256_setr_epi32(0, 3, 6, 9, 12, 15, 18, 21);
+                    let shifts = _mm256_add_epi32(shifts, _mm256_set1_epi32(first));
+                    (_mm256_set1_epi32(word(from.add(2 * unit))), shifts)
+                }
+                4 => (
+                    _mm256_set1_epi32(word(from.add(4 * unit))),
+                    _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28),
+                ),
+                6 => {
+                    let from = from.add(6 * unit);
+                    let low = _mm_set1_epi32(word(from));
+                    let high = _mm_set1_epi32(word(from.add(2)));
+                    (
+                        _mm256_set_m128i(high, low),
+                        _mm256_setr_epi32(0, 6, 12, 18, 8, 14, 20, 26),
+                    )
+                }
+                _ => {
+                    let bytes = _mm_loadl_epi64(from.add(8 * unit).cast());
+                    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+                }
+            };
+            let mask = _mm256_set1_epi32((1 << BITS) - 1);
+            _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srlv_epi32(bits, shifts), mask))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, value: __m256) {
+        unsafe { _mm256_storeu_ps(to, value) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_add_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn sub(a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn div(a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_div_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn max(a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_max_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn min(a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_min_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: __m256, b: __m256, c: __m256) -> __m256 {
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn round(a: __m256) -> __m256 {
+        unsafe { _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
+    }
+    #[inline(always)]
+    unsafe fn power(a: __m256) -> __m256 {
+        unsafe {
+            let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(a), _mm256_set1_epi32(127));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
+        }
+    }
+    #[inline(always)]
+    unsafe fn select(a: __m256, b: __m256, x: __m256, y: __m256) -> __m256 {
+        unsafe { _mm256_blendv_ps(y, x, _mm256_cmp_ps::<_CMP_LT_OQ>(a, b)) }
+    }
+    #[inline(always)]
+    unsafe fn sum(a: __m256) -> f32 {
+        unsafe {
+            let a = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let a = _mm_add_ps(a, _mm_movehl_ps(a, a));
+            _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn sums(a: [__m256; 4]) -> [f32; 4] {
+        unsafe {
+            let pairs = _mm256_hadd_ps(_mm256_hadd_ps(a[0], a[1]), _mm256_hadd_ps(a[2], a[3]));
+            let sums = _mm_add_ps(
+                _mm256_castps256_ps128(pairs),
+                _mm256_extractf128_ps::<1>(pairs),
+            );
+            std::mem::transmute::<__m128, [f32; 4]>(sums)
+        }
+    }
+    #[inline(always)]
+    unsafe fn largest(a: __m256) -> f32 {
+        unsafe {
+            let a = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let a = _mm_max_ps(a, _mm_movehl_ps(a, a));
+            _mm_cvtss_f32(_mm_max_ss(a, _mm_movehdup_ps(a)))
+        }
+    }
+}

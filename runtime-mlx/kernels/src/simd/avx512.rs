@@ -1,0 +1,178 @@
+//! Vectors of sixteen numbers with AVX-512.
+
+use super::Simd;
+use std::arch::x86_64::*;
+
+/// The AVX-512 form.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512;
+
+#[inline(always)]
+unsafe fn word(from: *const u8) -> i32 {
+    // SAFETY: the caller promises four readable bytes.
+    unsafe { from.cast::<i32>().read_unaligned() }
+}
+
+/// Sixteen lanes whose groups of four repeat the words `a` to `d`.
+#[inline(always)]
+unsafe fn quarters(a: i32, b: i32, c: i32, d: i32) -> __m512i {
+    // SAFETY: the caller promises the instruction set.
+    unsafe {
+        let words = _mm512_castsi128_si512(_mm_setr_epi32(a, b, c, d));
+        let lanes = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+        _mm512_permutexvar_epi32(lanes, words)
+    }
+}
+
+// SAFETY of every block: the trait's callers promise the instruction set and valid pointers.
+#[allow(clippy::undocumented_unsafe_blocks)]
+impl Simd for Avx512 {
+    type V = __m512;
+    const LANES: usize = 16;
+    const BLOCK: (usize, usize) = (4, 6);
+
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> __m512 {
+        unsafe { _mm512_set1_ps(value) }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> __m512 {
+        unsafe { _mm512_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(from: *const u8) -> __m512 {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const u8) -> __m512 {
+        unsafe {
+            let bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits))
+        }
+    }
+    #[inline(always)]
+    unsafe fn codes<const BITS: usize>(from: *const u8, _unit: usize) -> __m512 {
+        unsafe {
+            let (bits, shifts) = match BITS {
+                2 => (
+                    _mm512_set1_epi32(word(from)),
+                    _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
+                ),
+                3 => {
+                    let high = _mm512_set1_epi32(word(from.add(2)));
+                    let bits = _mm512_mask_set1_epi32(high, 0x00ff, word(from));
+                    let shifts = _mm512_setr_epi32(
+                        0, 3, 6, 9, 12, 15, 18, 21, 8, 11, 14, 17, 20, 23, 26, 29,
+                    );
+                    (bits, shifts)
+                }
+                4 => {
+                    let high = _mm512_set1_epi32(word(from.add(4)));
+                    let bits = _mm512_mask_set1_epi32(high, 0x00ff, word(from));
+                    let shifts =
+                        _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+                    (bits, shifts)
+                }
+                6 => {
+                    let bits = quarters(
+                        word(from),
+                        word(from.add(2)),
+                        word(from.add(6)),
+                        word(from.add(8)),
+                    );
+                    let shifts =
+                        _mm512_setr_epi32(0, 6, 12, 18, 8, 14, 20, 26, 0, 6, 12, 18, 8, 14, 20, 26);
+                    (bits, shifts)
+                }
+                _ => {
+                    let bytes = _mm_loadu_si128(from.cast());
+                    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+                }
+            };
+            let mask = _mm512_set1_epi32((1 << BITS) - 1);
+            _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srlv_epi32(bits, shifts), mask))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, value: __m512) {
+        unsafe { _mm512_storeu_ps(to, value) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn sub(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn div(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_div_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn max(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_max_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn min(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_min_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn round(a: __m512) -> __m512 {
+        unsafe { _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
+    }
+    #[inline(always)]
+    unsafe fn power(a: __m512) -> __m512 {
+        unsafe {
+            let exponent = _mm512_add_epi32(_mm512_cvtps_epi32(a), _mm512_set1_epi32(127));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(exponent))
+        }
+    }
+    #[inline(always)]
+    unsafe fn select(a: __m512, b: __m512, x: __m512, y: __m512) -> __m512 {
+        unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), y, x) }
+    }
+    #[inline(always)]
+    unsafe fn sum(a: __m512) -> f32 {
+        unsafe { _mm512_reduce_add_ps(a) }
+    }
+    #[inline(always)]
+    unsafe fn sums(a: [__m512; 4]) -> [f32; 4] {
+        unsafe {
+            // Interleave pairs and add, twice: each quarter of 128 bits then holds four partial sums.
+            let ab = _mm512_add_ps(
+                _mm512_unpacklo_ps(a[0], a[1]),
+                _mm512_unpackhi_ps(a[0], a[1]),
+            );
+            let cd = _mm512_add_ps(
+                _mm512_unpacklo_ps(a[2], a[3]),
+                _mm512_unpackhi_ps(a[2], a[3]),
+            );
+            let (ab, cd) = (_mm512_castps_pd(ab), _mm512_castps_pd(cd));
+            let low = _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd));
+            let high = _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd));
+            let quarters = _mm512_add_ps(low, high);
+            let halves = _mm256_add_ps(
+                _mm512_castps512_ps256(quarters),
+                _mm512_extractf32x8_ps::<1>(quarters),
+            );
+            let sums = _mm_add_ps(
+                _mm256_castps256_ps128(halves),
+                _mm256_extractf128_ps::<1>(halves),
+            );
+            std::mem::transmute::<__m128, [f32; 4]>(sums)
+        }
+    }
+    #[inline(always)]
+    unsafe fn largest(a: __m512) -> f32 {
+        unsafe { _mm512_reduce_max_ps(a) }
+    }
+}
