@@ -9,10 +9,14 @@
 //! copies the folder first (see [`copy_folder`]); functions panic, with what to do, when something is missing:
 //! this crate is a dev-dependency only.
 
+mod tensors;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+
+pub use tensors::{F32Tensor, Tensors, relative_error};
 
 /// The folder that holds one folder for each golden family, and a README on what is in them.
 pub fn goldens() -> PathBuf {

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use mlxcel_test_support::{
-    GOLDEN_FAMILIES, copy_folder, demo_model, golden, goldens, smollm2_prompts,
+    GOLDEN_FAMILIES, Tensors, copy_folder, demo_model, golden, goldens, relative_error,
+    smollm2_prompts,
 };
 
 /// Requires that `folder` has these files, none of them empty.
@@ -66,4 +67,20 @@ fn a_copied_folder_has_the_files_of_its_source() {
     let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("demo-copy");
     copy_folder(&demo_model(), &copy);
     check_files(&copy, &["model.safetensors", "licenses/KJV-text.txt"]);
+}
+
+#[test]
+fn expected_values_are_read() {
+    let expected = Tensors::read(&golden("llama").join("expected.safetensors"));
+    let logits = expected.f32("p9.logits");
+    assert_eq!(logits.shape, [9, 320]);
+    assert_eq!(expected.tokens("p9.input_ids").len(), 9);
+    assert!(expected.names().contains(&"p9.layer.0".to_owned()));
+    assert_eq!(relative_error(&logits.values, &logits.values), 0.0);
+}
+
+#[test]
+fn errors_are_relative() {
+    assert!((relative_error(&[3.0, 4.4], &[3.0, 4.0]) - 0.08).abs() < 1e-7);
+    assert_eq!(relative_error(&[f32::NAN], &[1.0]), f64::INFINITY);
 }
