@@ -1,1 +1,4 @@
-//! mlxcel-lower
+//! Graphs to executables: StableHLO, IREE's compiler, artifacts.
+mod emit;
+mod error;
+pub use error::{CompileError, Diagnostic, Severity};

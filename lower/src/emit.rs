@@ -1,0 +1,5 @@
+//! Graphs as StableHLO.
+
+mod element;
+mod operations;
+mod primitive;
