@@ -16,6 +16,14 @@ use std::f64::consts::{FRAC_1_SQRT_2, PI};
 /// # Errors
 /// If a node of `graph` is not well formed (see the verifier).
 pub fn decompose(graph: &Graph) -> Result<Graph, BuildError> {
+    decompose_except(graph, |_| false)
+}
+
+/// The same function with every composite in primitives but those that `keep` names.
+///
+/// # Errors
+/// If a node of `graph` is not well formed.
+pub fn decompose_except(graph: &Graph, keep: impl Fn(&Op) -> bool) -> Result<Graph, BuildError> {
     let mut builder = Builder::new(&graph.name);
     let mut values: Vec<ValueId> = graph
         .inputs
@@ -37,7 +45,15 @@ pub fn decompose(graph: &Graph) -> Result<Graph, BuildError> {
                 reason: format!("uses %{} before it is defined", operand.0),
             })?;
         }
-        let value = expand(&mut builder, &node)?;
+        let value = match keep(&node.op) {
+            true => builder.push(
+                node.op.clone(),
+                node.operands.clone(),
+                node.weights.clone(),
+                node.state,
+            )?,
+            false => expand(&mut builder, &node)?,
+        };
         if let Some(name) = &node.name {
             builder.name(value, name);
         }
