@@ -89,7 +89,8 @@ pub enum CompileError {
     #[error(
         "the compiler's process {how}. This is a fault of the compiler; another chip or context \
          may avoid it.{}{}",
-        lines(diagnostics), tail(output)
+        lines(diagnostics),
+        tail(output)
     )]
     Crash {
         /// How it ended.
@@ -135,7 +136,10 @@ pub enum CompileError {
 }
 
 fn list(paths: &[PathBuf]) -> String {
-    let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    let paths: Vec<String> = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
     paths.join(", ")
 }
 

@@ -56,12 +56,7 @@ pub fn unary_operations(input: TokenStream) -> TokenStream {
 /// From `dialect, [cast, ...]` constructors of operations with one operand and a given result type.
 #[proc_macro]
 pub fn typed_unary_operations(input: TokenStream) -> TokenStream {
-    operations(
-        input,
-        "operand",
-        "result: crate::ir::Type<'c>,",
-        false,
-    )
+    operations(input, "operand", "result: crate::ir::Type<'c>,", false)
 }
 
 fn check_functions(input: TokenStream, prefix: &str) -> TokenStream {

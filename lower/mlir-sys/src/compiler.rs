@@ -9,7 +9,12 @@ use std::sync::Mutex;
 /// The version of the Python package iree-base-compiler whose library this crate fits.
 pub const VERSION: &str = "3.13.0";
 
-#[allow(missing_docs, non_snake_case, unreachable_pub, clippy::missing_safety_doc)]
+#[allow(
+    missing_docs,
+    non_snake_case,
+    unreachable_pub,
+    clippy::missing_safety_doc
+)]
 pub(crate) mod raw {
     use crate::table::forwarded;
     use crate::{MlirContext, MlirDialectRegistry, MlirOperation};
@@ -144,7 +149,9 @@ impl Session {
         // SAFETY: the caller's.
         unsafe { invocation.import(module) }?;
         invocation.run()?;
-        invocation.output(raw::ireeCompilerInvocationOutputVMBytecode).map(|bytes| Executable { bytes })
+        invocation
+            .output(raw::ireeCompilerInvocationOutputVMBytecode)
+            .map(|bytes| Executable { bytes })
     }
 
     /// Compiles `module` up to the compiler's phase called `phase`, and returns the module as text.
@@ -244,7 +251,11 @@ impl<'a> Invocation<'a> {
             check(raw::ireeCompilerOutputOpenMembuffer(&mut output))?;
             let result = check(write(self.handle, output)).and_then(|()| {
                 let (mut data, mut length) = (ptr::null_mut(), 0);
-                check(raw::ireeCompilerOutputMapMemory(output, &mut data, &mut length))?;
+                check(raw::ireeCompilerOutputMapMemory(
+                    output,
+                    &mut data,
+                    &mut length,
+                ))?;
                 if data.is_null() || length == 0 {
                     return Err("the compiler wrote nothing".to_string());
                 }
@@ -281,7 +292,9 @@ unsafe extern "C" fn receive(
         2 => Severity::Error,
         _ => Severity::Remark,
     };
-    let mut report = report.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut report = report
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
     report(Diagnostic {
         severity,
         message: text.into_owned(),

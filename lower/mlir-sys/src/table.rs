@@ -118,7 +118,9 @@ static LOADED: Mutex<bool> = Mutex::new(false);
 
 /// Whether [`load`] succeeded.
 pub fn is_loaded() -> bool {
-    *LOADED.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    *LOADED
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// Loads IREE's compiler library, for the rest of the process. Later calls do nothing.

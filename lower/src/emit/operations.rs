@@ -85,11 +85,7 @@ impl<'c, 'a> Operations<'c, 'a> {
     }
 
     /// An operation element by element, `name` without its dialect.
-    pub(crate) fn map(
-        &self,
-        name: &str,
-        operands: &[&Tensor<'c, 'a>],
-    ) -> Emitted<Tensor<'c, 'a>> {
+    pub(crate) fn map(&self, name: &str, operands: &[&Tensor<'c, 'a>]) -> Emitted<Tensor<'c, 'a>> {
         let kind = operands.last().ok_or("no operand")?.kind.clone();
         let dialect = if name == "erf" { "chlo" } else { "stablehlo" };
         self.one(&format!("{dialect}.{name}"), operands, &[], vec![], kind)
@@ -101,8 +97,7 @@ impl<'c, 'a> Operations<'c, 'a> {
         lhs: &Tensor<'c, 'a>,
         rhs: &Tensor<'c, 'a>,
     ) -> Emitted<Tensor<'c, 'a>> {
-        let direction =
-            self.attribute(&format!("#stablehlo<comparison_direction {direction}>"))?;
+        let direction = self.attribute(&format!("#stablehlo<comparison_direction {direction}>"))?;
         let kind = Kind::new(Element::I1, lhs.shape());
         let attributes = [("comparison_direction", direction)];
         self.one("stablehlo.compare", &[lhs, rhs], &attributes, vec![], kind)
@@ -158,7 +153,13 @@ impl<'c, 'a> Operations<'c, 'a> {
         }
         let attributes = [("broadcast_dimensions", self.integers(dims))];
         let kind = Kind::new(x.element(), shape);
-        self.one("stablehlo.broadcast_in_dim", &[x], &attributes, vec![], kind)
+        self.one(
+            "stablehlo.broadcast_in_dim",
+            &[x],
+            &attributes,
+            vec![],
+            kind,
+        )
     }
 
     pub(crate) fn slice(
@@ -236,7 +237,13 @@ impl<'c, 'a> Operations<'c, 'a> {
             ("indices_are_sorted", self.attribute("false")?),
         ];
         let kind = Kind::new(table.element(), [count, width]);
-        self.one("stablehlo.gather", &[table, &indices], &attributes, vec![], kind)
+        self.one(
+            "stablehlo.gather",
+            &[table, &indices],
+            &attributes,
+            vec![],
+            kind,
+        )
     }
 
     pub(crate) fn dot(
@@ -267,7 +274,13 @@ impl<'c, 'a> Operations<'c, 'a> {
             ("precision_config", precision),
         ];
         let kind = Kind::new(element, shape);
-        self.one("stablehlo.dot_general", &[lhs, rhs], &attributes, vec![], kind)
+        self.one(
+            "stablehlo.dot_general",
+            &[lhs, rhs],
+            &attributes,
+            vec![],
+            kind,
+        )
     }
 
     /// Writes `update` into `x` at the indices `starts`, scalars of i32, one per dimension.
@@ -277,7 +290,10 @@ impl<'c, 'a> Operations<'c, 'a> {
         update: &Tensor<'c, 'a>,
         starts: &[&Tensor<'c, 'a>],
     ) -> Emitted<Tensor<'c, 'a>> {
-        let operands: Vec<_> = [x, update].into_iter().chain(starts.iter().copied()).collect();
+        let operands: Vec<_> = [x, update]
+            .into_iter()
+            .chain(starts.iter().copied())
+            .collect();
         let name = "stablehlo.dynamic_update_slice";
         self.one(name, &operands, &[], vec![], x.kind.clone())
     }
@@ -305,7 +321,13 @@ impl<'c, 'a> Operations<'c, 'a> {
         })?;
         let attributes = [("dimensions", self.integers(dims))];
         let kind = Kind::new(x.element(), shape);
-        self.one("stablehlo.reduce", &[x, &initial], &attributes, vec![body], kind)
+        self.one(
+            "stablehlo.reduce",
+            &[x, &initial],
+            &attributes,
+            vec![body],
+            kind,
+        )
     }
 
     /// Ends the block.

@@ -109,10 +109,7 @@ impl<'c, 'a> Operations<'c, 'a> {
             inner.finish("stablehlo.return", &[&value, &index])
         })?;
         let dims = self.attribute(&format!("array<i64: {}>", rest.len()))?;
-        let kinds = [
-            Kind::new(x.element(), rest),
-            Kind::new(Element::I32, rest),
-        ];
+        let kinds = [Kind::new(x.element(), rest), Kind::new(Element::I32, rest)];
         let types = kinds.each_ref().map(|kind| kind.ty(self.context));
         let results = self.operation(
             "stablehlo.reduce",

@@ -1,0 +1,211 @@
+//! Weights as parameters of the module, and their numbers as tensors.
+//!
+//! Each stored part of a weight is one `util.global` whose value is a parameter in the scope
+//! [`PARAMETER_SCOPE`], named as [`parameter_names`] says. All functions of a module share them.
+//! Codes stand as `[N, groups, group]` elements of 4 or 8 bits: the words that they are packed into
+//! have the same bytes.
+
+use super::element::{Element, Kind, Tensor};
+use super::operations::{Emitted, Operations};
+use melior::Context;
+use melior::ir::attribute::{StringAttribute, TypeAttribute};
+use melior::ir::block::BlockLike;
+use melior::ir::operation::OperationBuilder;
+use melior::ir::{Attribute, Identifier, Location, Module};
+use mlxcel_frontend::artifact::{PARAMETER_SCOPE, parameter_names};
+use mlxcel_ir::{WeightDecl, WeightFormat};
+use std::collections::BTreeMap;
+
+/// The globals of a module, by name.
+#[derive(Default)]
+pub(crate) struct Globals(BTreeMap<String, Kind>);
+
+impl Globals {
+    /// Notes that a global is needed and returns its name.
+    fn need(&mut self, name: &str, kind: &Kind) -> Emitted<()> {
+        match self.0.insert(name.to_string(), kind.clone()) {
+            Some(known) if known != *kind => Err(format!(
+                "the weight part `{name}` is {} in one function and {} in another",
+                known.text(),
+                kind.text()
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The names of the parameters.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.0.keys().cloned().collect()
+    }
+
+    /// Declares the globals in `module`.
+    pub(crate) fn declare<'c>(&self, context: &'c Context, module: &Module<'c>) -> Emitted<()> {
+        let location = Location::unknown(context);
+        for (name, kind) in &self.0 {
+            let quoted = quote(name);
+            let text = format!(
+                "#flow.parameter.named<\"{PARAMETER_SCOPE}\"::{quoted}> : {}",
+                kind.text()
+            );
+            let value = Attribute::parse(context, &text)
+                .ok_or_else(|| format!("the weight name `{name}` cannot be a parameter's"))?;
+            let attributes: [(&str, Attribute<'c>); 4] = [
+                ("sym_name", StringAttribute::new(context, name).into()),
+                (
+                    "sym_visibility",
+                    StringAttribute::new(context, "private").into(),
+                ),
+                ("type", TypeAttribute::new(kind.ty(context)).into()),
+                ("initial_value", value),
+            ];
+            let attributes =
+                attributes.map(|(name, value)| (Identifier::new(context, name), value));
+            let operation = OperationBuilder::new("util.global", location)
+                .add_attributes(&attributes)
+                .build()
+                .map_err(|error| format!("`util.global`: {error}"))?;
+            module.body().append_operation(operation);
+        }
+        Ok(())
+    }
+}
+
+/// A string in MLIR's notation.
+fn quote(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => quoted.push_str(&format!("\\{byte:02X}")),
+            0x20..=0x7e => quoted.push(byte as char),
+            _ => quoted.push_str(&format!("\\{byte:02X}")),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// A matrix or vector of weights whose numbers are still as stored.
+pub(crate) enum Stored<'c, 'a> {
+    /// Elements of a float type.
+    Dense(Tensor<'c, 'a>),
+    /// Affine codes.
+    Affine(Affine<'c, 'a>),
+}
+
+/// Affine codes `[N, groups, group]` with scales and biases `[N, groups]`, where N is the product of
+/// all dimensions but the last.
+pub(crate) struct Affine<'c, 'a> {
+    codes: Tensor<'c, 'a>,
+    scales: Tensor<'c, 'a>,
+    biases: Tensor<'c, 'a>,
+}
+
+impl<'c, 'a> Operations<'c, 'a> {
+    /// A weight as stored.
+    pub(crate) fn stored(
+        &self,
+        globals: &mut Globals,
+        weight: &WeightDecl,
+    ) -> Emitted<Stored<'c, 'a>> {
+        let mut load = |name: &str, kind: Kind| {
+            globals.need(name, &kind)?;
+            self.load(name, kind)
+        };
+        let [values, scales, biases] = parameter_names(&weight.name);
+        match weight.format {
+            WeightFormat::Dense(dtype) if dtype.is_float() => Ok(Stored::Dense(load(
+                &values,
+                Kind::new(dtype, weight.shape.as_slice()),
+            )?)),
+            WeightFormat::Affine { bits, group, scale } => {
+                let (&width, rest) = weight
+                    .shape
+                    .split_last()
+                    .ok_or_else(|| format!("the quantised weight `{}` is a scalar", weight.name))?;
+                // A global cannot be of an unsigned type.
+                let (signed, unsigned) = match bits {
+                    4 => (Element::I4, Element::U4),
+                    8 => (Element::I8, Element::U8),
+                    _ => {
+                        return Err(format!(
+                            "the weight `{}` has {bits}-bit codes; 4 and 8 can be compiled",
+                            weight.name
+                        ));
+                    }
+                };
+                if group == 0 || width % group != 0 || group % 8 != 0 {
+                    return Err(format!(
+                        "the weight `{}` has {width} numbers in a row and groups of {group}; \
+                         the group must divide the row and be a multiple of 8",
+                        weight.name
+                    ));
+                }
+                let count: usize = rest.iter().product();
+                let codes = load(&values, Kind::new(signed, [count, width / group, group]))?;
+                let sides = Kind::new(scale, [count, width / group]);
+                Ok(Stored::Affine(Affine {
+                    codes: self.bitcast(&codes, unsigned)?,
+                    scales: load(&scales, sides.clone())?,
+                    biases: load(&biases, sides)?,
+                }))
+            }
+            WeightFormat::Dense(dtype) => Err(format!(
+                "the weight `{}` is of {dtype}; floats and affine codes can be compiled",
+                weight.name
+            )),
+        }
+    }
+
+    /// The numbers of affine codes in f32, `[N, groups, group]`.
+    pub(crate) fn dequantise(&self, affine: &Affine<'c, 'a>) -> Emitted<Tensor<'c, 'a>> {
+        let codes = self.convert(&affine.codes, Element::F32)?;
+        let spread = |sides: &Tensor<'c, 'a>| {
+            let sides = self.convert(sides, Element::F32)?;
+            self.broadcast(&sides, codes.shape(), &[0, 1])
+        };
+        let scaled = self.map("multiply", &[&codes, &spread(&affine.scales)?])?;
+        self.map("add", &[&scaled, &spread(&affine.biases)?])
+    }
+
+    /// The numbers of a weight in f32, in its logical shape.
+    pub(crate) fn parameter(
+        &self,
+        globals: &mut Globals,
+        weight: &WeightDecl,
+    ) -> Emitted<Tensor<'c, 'a>> {
+        match self.stored(globals, weight)? {
+            Stored::Dense(values) => self.convert(&values, Element::F32),
+            Stored::Affine(affine) => {
+                let numbers = self.dequantise(&affine)?;
+                self.reshape(&numbers, &weight.shape)
+            }
+        }
+    }
+
+    /// The rows of a weight `[V, H]` chosen by `tokens`, in f32: only they are dequantised.
+    pub(crate) fn embedding(
+        &self,
+        globals: &mut Globals,
+        table: &WeightDecl,
+        tokens: &Tensor<'c, 'a>,
+    ) -> Emitted<Tensor<'c, 'a>> {
+        let rows = match self.stored(globals, table)? {
+            Stored::Dense(values) => {
+                let rows = self.gather(&values, tokens)?;
+                self.convert(&rows, Element::F32)?
+            }
+            Stored::Affine(affine) => {
+                let flat = self.reshape(tokens, &[tokens.kind.elements()])?;
+                let rows = self.dequantise(&Affine {
+                    codes: self.gather(&affine.codes, &flat)?,
+                    scales: self.gather(&affine.scales, &flat)?,
+                    biases: self.gather(&affine.biases, &flat)?,
+                })?;
+                let shape = [tokens.shape(), &table.shape[1..]].concat();
+                self.reshape(&rows, &shape)?
+            }
+        };
+        // A gather fused into what reads it fails on some GPUs and is slow elsewhere.
+        self.barrier(&rows)
+    }
+}

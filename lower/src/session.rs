@@ -1,0 +1,113 @@
+//! A session of the compiler, seen as a context of melior.
+//!
+//! Here alone raw MLIR objects pass between melior and the compiler.
+
+use crate::{CompileError, Diagnostic, Severity};
+use melior::ir::Module;
+use melior::ir::operation::OperationLike;
+use melior::{Context, ContextRef};
+use mlir_sys::compiler;
+use std::ffi::CStr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// The dialects that modules are built of.
+const DIALECTS: [&str; 5] = ["stablehlo", "chlo", "func", "util", "flow"];
+
+/// A session with the flags of one target.
+pub(crate) struct Session {
+    inner: compiler::Session,
+}
+
+impl Session {
+    /// Loads the library, for the rest of the process, and opens a session.
+    pub(crate) fn open(library: &Path, flags: &[String]) -> Result<Self, CompileError> {
+        let failed = |message: String| CompileError::Compiler {
+            message,
+            diagnostics: Vec::new(),
+        };
+        mlir_sys::load(library).map_err(|error| failed(error.to_string()))?;
+        let inner = compiler::Session::new(flags).map_err(failed)?;
+        let session = Self { inner };
+        for dialect in DIALECTS {
+            session.context().get_or_load_dialect(dialect);
+        }
+        Ok(session)
+    }
+
+    /// The session's context.
+    pub(crate) fn context(&self) -> &Context {
+        // SAFETY: the context lives as long as the session, which the result borrows.
+        unsafe { ContextRef::from_raw(self.inner.context()).to_ref() }
+    }
+
+    /// Checks `module`; what is wrong goes to `report`.
+    pub(crate) fn verify(&self, module: &Module<'_>, report: &Arc<Mutex<Vec<Diagnostic>>>) -> bool {
+        let found = report.clone();
+        let handler = self.context().attach_diagnostic_handler(move |diagnostic| {
+            let severity = match diagnostic.severity() {
+                melior::diagnostic::DiagnosticSeverity::Error => Severity::Error,
+                melior::diagnostic::DiagnosticSeverity::Note => Severity::Note,
+                melior::diagnostic::DiagnosticSeverity::Remark => Severity::Remark,
+                melior::diagnostic::DiagnosticSeverity::Warning => Severity::Warning,
+            };
+            let message = format!("{}: {diagnostic}", diagnostic.location());
+            if let Ok(mut found) = found.lock() {
+                found.push(Diagnostic { severity, message });
+            }
+            true
+        });
+        let valid = module.as_operation().verify();
+        self.context().detach_diagnostic_handler(handler);
+        valid
+    }
+
+    /// Gives `module` up to the compiler.
+    fn give(&self, module: Module<'_>) -> Result<mlir_sys::MlirOperation, String> {
+        if *self.context() != module.context() {
+            return Err("the module was built in another session".into());
+        }
+        let operation = module.as_operation().to_raw();
+        std::mem::forget(module);
+        Ok(operation)
+    }
+
+    /// Compiles `module`, which was built in this session's context.
+    pub(crate) fn compile(
+        &self,
+        module: Module<'_>,
+        report: &mut (dyn FnMut(Diagnostic) + Send),
+    ) -> Result<Vec<u8>, String> {
+        let operation = self.give(module)?;
+        // SAFETY: the module is whole, was built in this session's context, and is not freed here.
+        let executable = unsafe { self.inner.compile(operation, &mut |d| report(convert(d))) };
+        executable.map(|executable| executable.bytes)
+    }
+
+    /// Compiles `module` up to a phase, to text.
+    pub(crate) fn compile_to_phase(
+        &self,
+        module: Module<'_>,
+        phase: &CStr,
+        report: &mut (dyn FnMut(Diagnostic) + Send),
+    ) -> Result<String, String> {
+        let operation = self.give(module)?;
+        // SAFETY: as in `compile`.
+        unsafe {
+            self.inner
+                .compile_to_phase(operation, phase, &mut |d| report(convert(d)))
+        }
+    }
+}
+
+fn convert(diagnostic: compiler::Diagnostic) -> Diagnostic {
+    Diagnostic {
+        severity: match diagnostic.severity {
+            compiler::Severity::Note => Severity::Note,
+            compiler::Severity::Warning => Severity::Warning,
+            compiler::Severity::Error => Severity::Error,
+            compiler::Severity::Remark => Severity::Remark,
+        },
+        message: diagnostic.message,
+    }
+}
