@@ -1,0 +1,104 @@
+//! Artifacts that were moved, changed, or built for another machine.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use mlxcel_test_support::{copy_folder, demo_model, golden};
+use serde_json::{Value, json};
+
+use crate::program::{MLXCEL, Run, compile, folder, mlxcel};
+
+const PROMPT: &str = "What is a violin?";
+
+/// Generates with the program at `program` on a machine that has no compiler, no network and no repository: nothing in
+/// the environment, no network interface where the system lets one be left out, another working folder.
+fn isolated(program: &Path, artifact: &str, folder: &Path) -> Run {
+    let unshare = ["--user", "--map-root-user", "--net"];
+    let probe = Command::new("unshare").args(unshare).arg("true").output();
+    let mut command = if probe.is_ok_and(|output| output.status.success()) {
+        let mut command = Command::new("unshare");
+        command.args(unshare).arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    command.args(["generate", artifact, "-p", PROMPT, "-n", "16", "--json"]);
+    command.current_dir(folder).env_clear();
+    // Where a compiler would be looked for, there is none.
+    command.env("IREE_COMPILER_LIB", folder.join("absent.so"));
+    Run::of(&mut command)
+}
+
+#[test]
+fn an_artifact_runs_elsewhere_without_a_compiler() {
+    let folder = folder("moved");
+    let made = folder.join("made");
+    compile(&demo_model(), &made);
+    let before = mlxcel(["generate", made.to_str().expect("plain"), "-p", PROMPT, "-n", "16", "--json"]);
+    let moved = folder.join("another place");
+    copy_folder(&made, &moved);
+    fs::remove_dir_all(&made).expect("the first place can be removed");
+
+    let after = isolated(Path::new(MLXCEL), "another place", &folder);
+    let tokens = |run: Run| -> Value {
+        let reply: Value = serde_json::from_str(&run.success()).expect("a reply");
+        reply["tokens"].clone()
+    };
+    let tokens_before = tokens(before);
+    assert_eq!(tokens_before.as_array().map(Vec::len), Some(16));
+    assert_eq!(tokens(after), tokens_before);
+
+    // The same place without a compiler says so when it is asked to compile.
+    let mut command = Command::new(MLXCEL);
+    command.arg("compile").arg(demo_model()).args(["--target", "iree-cpu", "-o", "new"]);
+    command.current_dir(&folder).env("IREE_COMPILER_LIB", folder.join("absent.so"));
+    Run::of(&mut command).failure(1, &["absent.so"]);
+}
+
+/// Compiles a small model, applies `damage` to the artifact, and requires that running it fails with `parts`.
+#[track_caller]
+fn check_damage(artifact: &Path, name: &str, damage: impl FnOnce(&Path), parts: &[&str]) {
+    let copy = artifact.with_file_name(name);
+    copy_folder(artifact, &copy);
+    damage(&copy);
+    let out = copy.join("logits");
+    let [copy, out] = [&copy, &out].map(|path| path.to_str().expect("plain"));
+    mlxcel(["logits", copy, "--tokens", "1,2,3", "--out", out]).failure(1, parts);
+}
+
+/// Changes the byte in the middle of a file.
+fn flip(path: &Path) {
+    let mut bytes = fs::read(path).expect("the file is there");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(path, bytes).expect("the file can be written");
+}
+
+/// Changes the manifest.
+fn edit(artifact: &Path, change: impl FnOnce(&mut Value)) {
+    let path = artifact.join("manifest.json");
+    let text = fs::read_to_string(&path).expect("the manifest is there");
+    let mut manifest = serde_json::from_str(&text).expect("the manifest is JSON");
+    change(&mut manifest);
+    fs::write(&path, manifest.to_string()).expect("the manifest can be written");
+}
+
+#[test]
+fn damage_is_told() {
+    let artifact = folder("damage").join("whole");
+    compile(&golden("llama"), &artifact);
+    let check = |name: &str, damage: &dyn Fn(&Path), parts: &[&str]| {
+        check_damage(&artifact, name, damage, parts);
+    };
+    check("vmfb", &|at| flip(&at.join("module.vmfb")), &["module.vmfb", "sha256"]);
+    check("weights", &|at| flip(&at.join("weights.safetensors")), &["weights.safetensors", "sha256"]);
+    check("missing", &|at| fs::remove_file(at.join("module.vmfb")).expect("it is there"), &["module.vmfb"]);
+    check("empty", &|at| fs::write(at.join("manifest.json"), "").expect("written"), &["manifest.json"]);
+    check("field", &|at| edit(at, |m| m["surplus"] = json!(1)), &["manifest.json", "surplus"]);
+    check("format", &|at| edit(at, |m| m["format"] = json!(999)), &["manifest.json", "format", "999"]);
+    check("context", &|at| edit(at, |m| m["context"] = json!(1 << 40)), &["manifest.json", "context"]);
+    check("shape", &|at| edit(at, |m| m["buffers"][0]["shape"] = json!([1, 2])), &["manifest.json", "cache.0"]);
+    check("target", &|at| edit(at, |m| m["target"] = json!("iree-cuda")), &["iree-cuda"]);
+    check("chip", &|at| edit(at, |m| m["chip"] = json!("another-chip")), &["another-chip"]);
+}
