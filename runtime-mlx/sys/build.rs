@@ -32,7 +32,7 @@ fn build() -> Result<(), String> {
         .include("cpp")
         // MLX's headers are not ours to keep free of warnings.
         .flag("-isystem")
-        .flag(&prefix.join("include"))
+        .flag(prefix.join("include"))
         .std("c++20")
         .flag_if_supported("-Wno-unused-parameter")
         .compile("mlxcel_mlx_shim");

@@ -1,0 +1,160 @@
+//! Weights as arrays of MLX: mapped where MLX can compute with the stored form, converted once
+//! where it cannot.
+
+use crate::Error;
+use mlxcel_ir::weight::dequantize;
+use mlxcel_ir::{DType, Graph, WeightDecl, WeightFormat, WeightSource};
+use mlxcel_mlx_sys::{Array, Dtype, Stream, eval, memory, ops};
+use std::sync::Arc;
+
+/// A weight that MLX can compute with.
+#[derive(Clone, Debug)]
+pub(crate) enum Weight {
+    /// Its numbers, f32.
+    Dense(Array),
+    /// Codes u32, scales and biases f32, in a form that MLX's quantised product takes.
+    Affine {
+        /// Packed codes `[N, K * bits / 32]`.
+        codes: Array,
+        /// `[N, K / group]`.
+        scales: Array,
+        /// `[N, K / group]`.
+        biases: Array,
+        /// Numbers that share a scale.
+        group: i32,
+        /// Bits of a code.
+        bits: i32,
+    },
+}
+
+/// MLX's name of an element type.
+pub(crate) fn dtype(dtype: DType) -> Dtype {
+    match dtype {
+        DType::Bool => Dtype::Bool,
+        DType::I32 => Dtype::I32,
+        DType::U32 => Dtype::U32,
+        DType::F16 => Dtype::F16,
+        DType::BF16 => Dtype::BF16,
+        DType::F32 => Dtype::F32,
+    }
+}
+
+/// A shape as MLX takes it.
+pub(crate) fn dims(shape: &[usize]) -> Result<Vec<i32>, String> {
+    shape
+        .iter()
+        .map(|&size| i32::try_from(size).map_err(|_| format!("a dimension of {size} is too large")))
+        .collect()
+}
+
+/// Makes arrays of the weights of one source.
+pub(crate) struct Loader<'a> {
+    pub(crate) source: &'a Arc<dyn WeightSource>,
+    pub(crate) stream: &'a Stream,
+}
+
+impl Loader<'_> {
+    /// The weight that `declaration` describes.
+    pub(crate) fn load(&self, graph: &Graph, declaration: &WeightDecl) -> Result<Weight, Error> {
+        self.make(declaration).map_err(|reason| Error::Weight {
+            graph: graph.name.clone(),
+            weight: declaration.name.clone(),
+            reason,
+        })
+    }
+
+    fn make(&self, declaration: &WeightDecl) -> Result<Weight, String> {
+        let data = self
+            .source
+            .get(&declaration.name)
+            .ok_or("the checkpoint has no such weight")?;
+        let sizes = [data.values.len(), data.scales.len(), data.biases.len()];
+        if sizes != declaration.part_bytes() {
+            return Err(format!(
+                "takes {:?} bytes (values, scales, biases), has {sizes:?}",
+                declaration.part_bytes()
+            ));
+        }
+        match declaration.format {
+            WeightFormat::Dense(stored) => {
+                let array = self.array(data.values, &declaration.shape, stored)?;
+                Ok(Weight::Dense(self.float(array, stored)?))
+            }
+            WeightFormat::Affine { bits, group, scale } => {
+                // The forms that MLX's own product is compiled for.
+                let known = [32, 64, 128].contains(&group) && [2, 3, 4, 5, 6, 8].contains(&bits);
+                let &[rows, width] = &declaration.shape[..] else {
+                    return self.dense(declaration);
+                };
+                if !known || !(width * usize::from(bits)).is_multiple_of(32) {
+                    return self.dense(declaration);
+                }
+                let words = width * usize::from(bits) / 32;
+                let side = |bytes| {
+                    let array = self.array(bytes, &[rows, width / group], scale)?;
+                    self.float(array, scale)
+                };
+                Ok(Weight::Affine {
+                    codes: self.array(data.values, &[rows, words], DType::U32)?,
+                    scales: side(data.scales)?,
+                    biases: side(data.biases)?,
+                    group: group as i32,
+                    bits: i32::from(bits),
+                })
+            }
+        }
+    }
+
+    /// The numbers themselves, for forms that MLX does not know.
+    pub(crate) fn dense(&self, declaration: &WeightDecl) -> Result<Weight, String> {
+        let data = self
+            .source
+            .get(&declaration.name)
+            .ok_or("the checkpoint has no such weight")?;
+        let numbers: Vec<f32> = dequantize(declaration, data)?;
+        let shape = dims(&declaration.shape)?;
+        Array::from_bytes(bytemuck::cast_slice(&numbers), &shape, Dtype::F32)
+            .map(Weight::Dense)
+            .map_err(|error| error.0)
+    }
+
+    fn array(&self, bytes: &[u8], shape: &[usize], stored: DType) -> Result<Array, String> {
+        let shape = dims(shape)?;
+        let aligned = bytes.as_ptr().addr().is_multiple_of(stored.size());
+        let array = if aligned {
+            // SAFETY: a source's bytes live, unchanged, as long as the source, which the array holds.
+            unsafe { memory::borrowed(bytes, &shape, dtype(stored), self.source.clone()) }
+        } else {
+            Array::from_bytes(bytes, &shape, dtype(stored))
+        };
+        array.map_err(|error| error.0)
+    }
+
+    fn float(&self, array: Array, stored: DType) -> Result<Array, String> {
+        if stored == DType::F32 {
+            return Ok(array);
+        }
+        let array = ops::astype(&array, Dtype::F32, self.stream).map_err(|error| error.0)?;
+        eval([&array]).map_err(|error| error.0)?;
+        Ok(array)
+    }
+}
+
+impl Loader<'_> {
+    /// The weight's numbers, f32, whatever its form.
+    pub(crate) fn numbers(&self, graph: &Graph, declaration: &WeightDecl) -> Result<Array, Error> {
+        let fail = |reason| Error::Weight {
+            graph: graph.name.clone(),
+            weight: declaration.name.clone(),
+            reason,
+        };
+        let weight = match declaration.format {
+            WeightFormat::Dense(_) => self.make(declaration),
+            WeightFormat::Affine { .. } => self.dense(declaration),
+        };
+        match weight.map_err(fail)? {
+            Weight::Dense(array) => Ok(array),
+            Weight::Affine { .. } => Err(fail("is not dense".into())),
+        }
+    }
+}
