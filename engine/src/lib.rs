@@ -15,12 +15,16 @@
 
 pub mod detokenize;
 pub mod generate;
+mod open;
 pub mod sample;
 pub mod session;
 pub mod stop;
+pub mod thread;
 
 pub use detokenize::{Decode, Detokenizer};
 pub use generate::{Cancel, Event, FinishReason, GenerateError, Generation, Options, Summary};
+pub use open::{Backend, OpenError, OpenOptions, Opened, is_artifact, open};
 pub use sample::{SampleError, Sampler, Sampling};
-pub use session::{Limits, ReferenceSession, Session, SessionError, Statistics};
+pub use session::{IreeSession, Limits, ReferenceSession, Session, SessionError, Statistics};
 pub use stop::StopMatcher;
+pub use thread::Thread;

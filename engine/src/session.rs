@@ -4,12 +4,14 @@
 //! stop strings, chats) sees token ids and logits only, and cannot tell which runtime it drives.
 
 mod error;
+mod iree;
 mod reference;
 
 pub use error::SessionError;
+pub use iree::IreeSession;
 pub use reference::ReferenceSession;
 
-use mlxcel_ir::step::{Row, RowOutput, SequenceId, Ticket};
+use mlxcel_ir::step::{Row, RowOutput, SequenceId, Ticket, Tokens};
 
 /// What a session can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,18 @@ pub struct Statistics {
     pub steps: u64,
     /// Tokens processed in those steps.
     pub tokens: u64,
+}
+
+impl Statistics {
+    /// Counts a step that was submitted.
+    fn count(&mut self, rows: &[Row<'_>]) {
+        let tokens = |row: &Row<'_>| match row.tokens {
+            Tokens::Given(tokens) => tokens.len() as u64,
+            Tokens::Chosen => 1,
+        };
+        self.steps += 1;
+        self.tokens += rows.iter().map(tokens).sum::<u64>();
+    }
 }
 
 /// A model being executed: sequences are created, extended by steps, forked, cut short and released.

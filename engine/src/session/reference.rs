@@ -261,9 +261,8 @@ impl Session for ReferenceSession {
                     _ => None,
                 };
             }
-            self.statistics.tokens += tokens.len() as u64;
         }
-        self.statistics.steps += 1;
+        self.statistics.count(rows);
         self.outstanding.push_back((self.statistics.steps, outputs));
         Ok(Ticket(self.statistics.steps))
     }

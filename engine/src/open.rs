@@ -1,0 +1,211 @@
+//! From a path to a session.
+
+use crate::session::{IreeSession, ReferenceSession, Session, SessionError};
+use mlxcel_frontend::artifact::MANIFEST;
+use mlxcel_frontend::{GraphOptions, LoadError, Model, Text};
+use mlxcel_runtime_iree::{Artifact, Device, DeviceSpec};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// What executes a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Backend {
+    /// Eager execution on MLX.
+    Mlx,
+    /// A compiled artifact on IREE.
+    Iree,
+    /// The interpreter.
+    Reference,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Backend::Mlx => "mlx",
+            Backend::Iree => "iree",
+            Backend::Reference => "reference",
+        })
+    }
+}
+
+/// How a model is opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// What executes it; by default IREE for an artifact and MLX for a model.
+    pub backend: Option<Backend>,
+    /// The device of an artifact; by default one that it was compiled for.
+    pub device: Option<String>,
+    /// Tokens of context; by default all that the model or artifact has.
+    pub context: Option<usize>,
+}
+
+/// Why a model could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The model or its text files are missing or broken.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The artifact or its device cannot be used.
+    #[error(transparent)]
+    Iree(#[from] mlxcel_runtime_iree::Error),
+    /// The session could not be made.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// IREE was asked for where there is nothing compiled.
+    #[error(
+        "{}: IREE runs compiled artifacts only; compile the model with \
+         `mlxcel compile {} --target iree-cpu` and run the result",
+        path.display(), path.display()
+    )]
+    NotCompiled {
+        /// The model.
+        path: PathBuf,
+    },
+    /// A backend that needs the model was asked for an artifact.
+    #[error("{}: a compiled artifact runs on the backend iree, not on {backend}", path.display())]
+    Compiled {
+        /// The artifact.
+        path: PathBuf,
+        /// The backend asked for.
+        backend: Backend,
+    },
+    /// A device was named for what runs on the backend's own.
+    #[error("a device can be chosen for compiled artifacts only; leave it out for {backend}")]
+    Device {
+        /// The backend.
+        backend: Backend,
+    },
+    /// More context than there is.
+    #[error(
+        "{}: a context of {asked} tokens was asked for, and there are {available}{hint}",
+        path.display()
+    )]
+    Context {
+        /// The model or artifact.
+        path: PathBuf,
+        /// Tokens asked for.
+        asked: usize,
+        /// Tokens that there are.
+        available: usize,
+        /// What to do.
+        hint: &'static str,
+    },
+}
+
+/// A model ready to generate.
+pub struct Opened {
+    /// The model being executed.
+    pub session: Box<dyn Session>,
+    /// The model's name.
+    pub name: String,
+    /// The model's family.
+    pub family: String,
+    /// What executes it.
+    pub backend: Backend,
+    source: Source,
+}
+
+enum Source {
+    Model(Box<Model>),
+    Artifact(PathBuf),
+}
+
+impl Opened {
+    /// The tokenizer, chat template and end tokens.
+    ///
+    /// # Errors
+    /// A file that is missing or broken.
+    pub fn text(&self) -> Result<Text, LoadError> {
+        match &self.source {
+            Source::Model(model) => model.text(),
+            Source::Artifact(folder) => Text::from_folder(folder),
+        }
+    }
+}
+
+/// Whether `path` is a compiled artifact rather than a model.
+pub fn is_artifact(path: &Path) -> bool {
+    path.join(MANIFEST).is_file()
+}
+
+/// Opens the model folder, `.gguf` file or artifact at `path`.
+///
+/// # Errors
+/// [`OpenError`], naming the file and field at fault.
+pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
+    let backend = match (options.backend, is_artifact(path)) {
+        (None | Some(Backend::Iree), true) => return open_artifact(path, options),
+        (Some(backend), true) => {
+            return Err(OpenError::Compiled {
+                path: path.to_path_buf(),
+                backend,
+            });
+        }
+        (backend, false) => backend.unwrap_or(Backend::Mlx),
+    };
+    if options.device.is_some() && backend != Backend::Iree {
+        return Err(OpenError::Device { backend });
+    }
+    let model = Model::load(path)?;
+    let context = context(path, options, model.context(), "")?;
+    let session: Box<dyn Session> = match backend {
+        Backend::Mlx => return Err(OpenError::Device { backend }),
+        Backend::Reference => Box::new(ReferenceSession::new(
+            &model.graph(&GraphOptions::default())?,
+            model.weights(),
+            context,
+            model.vocabulary(),
+        )?),
+        Backend::Iree => {
+            return Err(OpenError::NotCompiled {
+                path: path.to_path_buf(),
+            });
+        }
+    };
+    Ok(Opened {
+        session,
+        name: model.name().to_string(),
+        family: model.family().to_string(),
+        backend,
+        source: Source::Model(Box::new(model)),
+    })
+}
+
+fn open_artifact(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
+    let artifact = Artifact::open(path)?;
+    let device: DeviceSpec = match &options.device {
+        Some(device) => device.parse()?,
+        None => artifact.default_device()?,
+    };
+    let device = Device::open(device)?;
+    let session = IreeSession::new(&artifact, &device)?;
+    let manifest = artifact.manifest();
+    let hint = "; compile the model again with a larger --context";
+    let context = context(path, options, manifest.context, hint)?;
+    Ok(Opened {
+        session: Box::new(session.with_context(context)),
+        name: manifest.model.clone(),
+        family: manifest.family.clone(),
+        backend: Backend::Iree,
+        source: Source::Artifact(path.to_path_buf()),
+    })
+}
+
+/// The context to use of the `available` one.
+fn context(
+    path: &Path,
+    options: &OpenOptions,
+    available: usize,
+    hint: &'static str,
+) -> Result<usize, OpenError> {
+    match options.context {
+        None => Ok(available),
+        Some(asked) if asked <= available => Ok(asked),
+        Some(asked) => Err(OpenError::Context {
+            path: path.to_path_buf(),
+            asked,
+            available,
+            hint,
+        }),
+    }
+}
