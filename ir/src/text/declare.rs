@@ -65,21 +65,15 @@ impl Parser<'_> {
             Token::Mark('(') => self.list('(', ')', Self::attribute)?,
             _ => Vec::new(),
         };
-        let find = |wanted: &str| {
-            let found = parameters.iter().find(|(name, _)| name == wanted);
-            found.map(|(_, value)| value)
-        };
-        let format = match word.strip_prefix("affine").map(str::parse) {
-            Some(Ok(bits)) => Attribute::from_value(find("group")).and_then(|group| {
-                let scale = Attribute::from_value(find("scale"))?;
-                Ok(WeightFormat::Affine { bits, group, scale })
-            }),
-            _ => Err(String::new()),
-        };
-        format.map_err(|_| {
-            here.error(format!(
+        let Some(Ok(bits)) = word.strip_prefix("affine").map(str::parse) else {
+            return Err(here.error(format!(
                 "expected an element type or affine4(group = 64, scale = bf16), found `{word}`"
-            ))
+            )));
+        };
+        Ok(WeightFormat::Affine {
+            bits,
+            group: parameter(here, &word, &parameters, "group")?,
+            scale: parameter(here, &word, &parameters, "scale")?,
         })
     }
 
@@ -146,6 +140,18 @@ impl Parser<'_> {
     fn values(&mut self, open: char, close: char, depth: usize) -> Parsed<Vec<AttributeValue>> {
         self.list(open, close, |parser| parser.value(depth + 1))
     }
+}
+
+/// The parameter `name` of the weight format `format`.
+fn parameter<A: Attribute>(
+    here: Position,
+    format: &str,
+    parameters: &[(String, AttributeValue)],
+    name: &str,
+) -> Parsed<A> {
+    let found = parameters.iter().find(|(other, _)| other == name);
+    A::from_value(found.map(|(_, value)| value))
+        .map_err(|expected| here.error(format!("expected {expected} as `{name}` of `{format}`")))
 }
 
 fn declare(
