@@ -8,8 +8,8 @@
 use crate::attribute::{Attribute, AttributeValue};
 use crate::builder::{BuildError, Builder, WeightArgument};
 use crate::{
-    Activation, Bindings, Comparison, DType, Dim, Mask, Pairing, Reduction, RopeScaling, StateId, StatePart,
-    TensorType, ValueId, WeightId, infer,
+    Activation, Bindings, Comparison, DType, Dim, Mask, Pairing, Reduction, RopeScaling, StateId,
+    StatePart, TensorType, ValueId, WeightId, infer,
 };
 
 /// Whether an op is one of the basic operations or is defined by them.
