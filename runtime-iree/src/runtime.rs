@@ -2,7 +2,6 @@
 
 use crate::buffer::DeviceTensor;
 use crate::function_table::{FunctionTable, output_for};
-use crate::layout::BufferLayout;
 use crate::sequence::Sequences;
 use crate::{Artifact, Device, Error, Module, chunks};
 use mlxcel_ir::DType;
