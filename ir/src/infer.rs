@@ -198,6 +198,13 @@ pub(crate) fn float_unary(_: &Op, site: &Site<'_>) -> Inferred {
     Ok(site.operands[0].clone())
 }
 
+pub(crate) fn softmax(op: &Op, site: &Site<'_>) -> Inferred {
+    require(site.operands[0].rank() > 0, || {
+        "`x` must have a dimension".into()
+    })?;
+    float_unary(op, site)
+}
+
 fn require_same(site: &Site<'_>) -> Result<(), String> {
     let (lhs, rhs) = (site.operands[0], site.operands[1]);
     require(lhs == rhs, || {

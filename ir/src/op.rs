@@ -317,5 +317,5 @@ op_table! {
     /// `activation(gate) * up`, element by element.
     Composite Gated = gated(gate, up) [] {activation: Activation} => infer::binary;
     /// `e^x` divided by its sum along the last dimension.
-    Composite Softmax = softmax(x) [] {} => infer::float_unary;
+    Composite Softmax = softmax(x) [] {} => infer::softmax;
 }
