@@ -52,6 +52,9 @@ pub trait Attribute: Sized {
     /// The text form, or `None` for an absent optional attribute.
     fn to_value(&self) -> Option<AttributeValue>;
 
+    /// What the text form may be, in words that follow "expected".
+    fn expected() -> String;
+
     /// Reads the text form; `None` stands for an attribute that was not written.
     ///
     /// # Errors
@@ -72,10 +75,14 @@ impl Attribute for usize {
         Some(AttributeValue::Integer(*self as i64))
     }
 
+    fn expected() -> String {
+        "a whole number".into()
+    }
+
     fn from_value(value: Option<&AttributeValue>) -> Result<Self, String> {
         match value {
             Some(AttributeValue::Integer(value)) if *value >= 0 => Ok(*value as usize),
-            _ => Err("a whole number".into()),
+            _ => Err(Self::expected()),
         }
     }
 }
@@ -85,11 +92,15 @@ impl Attribute for f64 {
         Some(AttributeValue::Float(*self))
     }
 
+    fn expected() -> String {
+        "a number".into()
+    }
+
     fn from_value(value: Option<&AttributeValue>) -> Result<Self, String> {
         match value {
             Some(AttributeValue::Float(value)) => Ok(*value),
             Some(AttributeValue::Integer(value)) => Ok(*value as f64),
-            _ => Err("a number".into()),
+            _ => Err(Self::expected()),
         }
     }
 }
@@ -99,11 +110,15 @@ impl Attribute for bool {
         Some(AttributeValue::Word(self.to_string()))
     }
 
+    fn expected() -> String {
+        "true or false".into()
+    }
+
     fn from_value(value: Option<&AttributeValue>) -> Result<Self, String> {
         match value {
             Some(AttributeValue::Word(word)) if word == "true" => Ok(true),
             Some(AttributeValue::Word(word)) if word == "false" => Ok(false),
-            _ => Err("true or false".into()),
+            _ => Err(Self::expected()),
         }
     }
 }
@@ -113,12 +128,16 @@ impl Attribute for DType {
         Some(AttributeValue::Word(self.name().into()))
     }
 
+    fn expected() -> String {
+        "an element type".into()
+    }
+
     fn from_value(value: Option<&AttributeValue>) -> Result<Self, String> {
         match value {
             Some(AttributeValue::Word(word)) => word.parse().ok(),
             _ => None,
         }
-        .ok_or_else(|| "an element type".into())
+        .ok_or_else(Self::expected)
     }
 }
 
@@ -128,6 +147,10 @@ impl Attribute for crate::Dim {
             crate::Dim::Fixed(size) => AttributeValue::Integer(*size as i64),
             crate::Dim::Symbol(symbol) => AttributeValue::Word(symbol.name().into()),
         })
+    }
+
+    fn expected() -> String {
+        "a dimension".into()
     }
 
     fn from_value(value: Option<&AttributeValue>) -> Result<Self, String> {
@@ -141,7 +164,7 @@ impl Attribute for crate::Dim {
                 .map(crate::Dim::Symbol),
             _ => None,
         }
-        .ok_or_else(|| "a dimension".into())
+        .ok_or_else(Self::expected)
     }
 
     fn bind(&self, bindings: &Bindings) -> Self {
@@ -156,12 +179,16 @@ impl<A: Attribute + Clone> Attribute for Vec<A> {
         ))
     }
 
+    fn expected() -> String {
+        format!("a list of {}", plural(&A::expected()))
+    }
+
     fn from_value(value: Option<&AttributeValue>) -> Result<Self, String> {
         match value {
             Some(AttributeValue::List(items)) => {
                 items.iter().map(|item| A::from_value(Some(item))).collect()
             }
-            _ => Err("a list".into()),
+            _ => Err(Self::expected()),
         }
     }
 
@@ -175,9 +202,19 @@ impl<A: Attribute> Attribute for Option<A> {
         self.as_ref().and_then(Attribute::to_value)
     }
 
+    fn expected() -> String {
+        format!("{}, or left out", A::expected())
+    }
+
     fn from_value(value: Option<&AttributeValue>) -> Result<Self, String> {
         value.map(|value| A::from_value(Some(value))).transpose()
     }
+}
+
+/// "a number" as "numbers".
+fn plural(one: &str) -> String {
+    let one = one.split_once(' ').map_or(one, |(_, noun)| noun);
+    format!("{one}s")
 }
 
 /// Declares an enum whose members are words in the text form.
@@ -202,10 +239,14 @@ macro_rules! word_attribute {
                 Some(AttributeValue::Word(self.name().into()))
             }
 
+            fn expected() -> String {
+                [$($word),*].join(" or ")
+            }
+
             fn from_value(value: Option<&AttributeValue>) -> Result<Self, String> {
                 match value {
                     $(Some(AttributeValue::Word(word)) if word == $word => Ok($name::$member),)*
-                    _ => Err([$($word),*].join(" or ")),
+                    _ => Err(Self::expected()),
                 }
             }
         }
@@ -332,6 +373,10 @@ impl Attribute for RopeScaling {
         }
     }
 
+    fn expected() -> String {
+        "linear(factor) or llama3(factor, low, high, original), or left out".into()
+    }
+
     fn from_value(value: Option<&AttributeValue>) -> Result<Self, String> {
         let Some(value) = value else {
             return Ok(RopeScaling::None);
@@ -354,6 +399,6 @@ impl Attribute for RopeScaling {
                 _ => {}
             }
         }
-        Err("linear(factor) or llama3(factor, low, high, original)".into())
+        Err(Self::expected())
     }
 }

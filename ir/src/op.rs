@@ -38,6 +38,8 @@ pub struct OpInfo {
     pub state: bool,
     /// Names of the attributes.
     pub attributes: &'static [&'static str],
+    /// What each attribute may be, in words that follow "expected".
+    pub expected: &'static [fn() -> String],
 }
 
 macro_rules! op_table {
@@ -75,6 +77,7 @@ macro_rules! op_table {
                     weights: &[$((stringify!($weight), <$weight_type as WeightArgument>::OPTIONAL)),*],
                     state: op_table!(@has $($state)?),
                     attributes: &[$(stringify!($attribute)),*],
+                    expected: &[$(<$attribute_type as Attribute>::expected),*],
                 },
             )*];
 

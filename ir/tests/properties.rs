@@ -135,12 +135,13 @@ proptest! {
 
 /// Without this, a generator that builds next to nothing would pass every property.
 #[test]
-fn random_graphs_have_every_op() {
+fn random_graphs_have_every_op_and_run() {
     let mut missing: std::collections::BTreeSet<&str> =
         mlxcel_ir::Op::TABLE.iter().map(|info| info.name).collect();
-    missing.remove("parameter");
-    let mut number = 1u32;
-    for _ in 0..400 {
+    let mut damaged: std::collections::BTreeSet<&str> =
+        mutate::MUTATIONS.iter().map(|(name, ..)| *name).collect();
+    let (mut number, mut ran) = (1u32, 0);
+    for _ in 0..200 {
         let tape: Vec<u32> = (0..160)
             .map(|_| {
                 // A linear congruential generator; its high bits are random enough.
@@ -148,9 +149,19 @@ fn random_graphs_have_every_op() {
                 number >> 8
             })
             .collect();
-        for node in &generate::graph(&tape).nodes {
+        let graph = generate::graph(&tape);
+        for node in &graph.nodes {
             missing.remove(node.op.info().name);
         }
+        for (name, damage, _) in mutate::MUTATIONS {
+            if damage(&mut graph.clone(), &mut generate::Tape(&tape)).is_some() {
+                damaged.remove(name);
+            }
+        }
+        let (weights, steps) = (generate::weights(&graph), [generate::step(&graph)]);
+        ran += usize::from(execute::<f32>(&graph, &weights, &steps).is_ok());
     }
     assert!(missing.is_empty(), "never generated: {missing:?}");
+    assert!(damaged.is_empty(), "never damaged: {damaged:?}");
+    assert!(ran > 100, "only {ran} of 200 graphs ran");
 }

@@ -9,7 +9,7 @@ impl Generator<'_, '_> {
         let dim = self.tape.below(ty.rank());
         let mut order: Vec<usize> = (0..ty.rank()).collect();
         order.rotate_left(dim);
-        Some(match self.tape.below(8) {
+        Some(match self.tape.below(9) {
             0 => {
                 let mut shape: Vec<Dim> = order.iter().map(|&dim| ty.shape[dim]).collect();
                 shape.insert(self.tape.below(shape.len() + 1), Dim::Fixed(1));
@@ -44,6 +44,10 @@ impl Generator<'_, '_> {
             6 => {
                 let dtype = self.tape.of(&[DType::I32, DType::F32, DType::BF16]);
                 self.builder.iota(dim, dtype, ty.shape)
+            }
+            7 => {
+                let weight = self.weight(vec![2, 32]);
+                self.builder.parameter(weight)
             }
             _ => {
                 let values = vec![0.5, -1.25, 1e-3];
