@@ -8,7 +8,7 @@ use mlxcel_test_support::repository;
 
 use crate::program::{MLXCEL, Run};
 
-const PAGE: &str = "docs/src/command-line.md";
+const PAGE: &str = "docs/src/reference/command-line.md";
 
 /// Set to any value, it makes the test write the page instead of comparing it.
 const BLESS: &str = "MLXCEL_BLESS";
