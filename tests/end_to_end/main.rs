@@ -4,13 +4,11 @@
 //! - [`smollm2`]: a published model, from a GGUF file, from a converted folder and compiled, against recorded tokens;
 //! - [`artifact`]: an artifact moved to another folder, on a machine without a compiler, and damaged ones;
 //! - [`fault`]: a fault put into one execution is found and located;
-//! - [`bad_input`]: what is wrong with a file is told, and nothing panics;
 //! - [`reference_page`]: the book's page on the command line is what the program says of itself.
 //!
 //! Everything made here lies in a folder that a test owns, below cargo's folder for tests.
 
 mod artifact;
-mod bad_input;
 mod fault;
 mod golden;
 mod mlx_folder;
