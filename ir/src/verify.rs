@@ -2,11 +2,12 @@
 //!
 //! A legal graph has unique names within each kind of thing, weights and states that are stored in
 //! whole words, operands defined before use, node types equal to what [`crate::infer`] gives, sizes
-//! that fit the address space, and at most one append to each part of a state. Every pass,
-//! interpreter and runtime may rely on this; [`crate::text::parse`] alone does not establish it.
+//! that fit the address space, one number of rows for all states, and at most one append to each
+//! part of a state. Every pass, interpreter and runtime may rely on this; [`crate::text::parse`]
+//! alone does not establish it.
 
 use crate::infer::Site;
-use crate::{Graph, Node, Op, StateDecl, StatePart, TensorType, WeightDecl, WeightFormat};
+use crate::{Dim, Graph, Node, Op, StateDecl, StatePart, TensorType, WeightDecl, WeightFormat};
 use std::collections::HashSet;
 use std::fmt;
 
@@ -109,6 +110,7 @@ pub fn errors(graph: &Graph) -> Vec<VerifyError> {
     }
     names.clear();
     let mut appended = HashSet::new();
+    let mut rows = None;
     for (index, node) in graph.nodes.iter().enumerate() {
         let place = || Place::Node {
             value: graph.inputs.len() + index,
@@ -119,6 +121,9 @@ pub fn errors(graph: &Graph) -> Vec<VerifyError> {
             report.check(place, fresh(&mut names, name));
         }
         report.check(place, self::node(graph, index, node));
+        if node.state.is_some() {
+            report.check(place, same_rows(&mut rows, graph, node));
+        }
         for (part, appends) in appends(&node.op) {
             let again = appends && node.state.is_some_and(|s| !appended.insert((s, part)));
             report.check(
@@ -275,6 +280,18 @@ fn attributes(op: &Op) -> Result<(), String> {
         .collect();
     let read = Op::from_text(op.info().name, &written)?;
     require(read == *op, || "an attribute has no text form".into())
+}
+
+/// Whether all states of a graph have as many rows; `rows` is the number found so far.
+fn same_rows(rows: &mut Option<Dim>, graph: &Graph, node: &Node) -> Result<(), String> {
+    let operand = node.operands.first().and_then(|&value| graph.ty(value));
+    let Some(&here) = operand.and_then(|ty| ty.shape.first()) else {
+        return Ok(());
+    };
+    let first = *rows.get_or_insert(here);
+    require(first == here, || {
+        format!("has {here} rows of its state, where a node above has {first}")
+    })
 }
 
 /// Which parts of its state an op appends to.
