@@ -117,11 +117,13 @@ pub enum CompileError {
     /// The model could not be read.
     #[error("{0}")]
     Model(String),
-    /// A weight that the graph names and the model does not have.
-    #[error("the model has no weight `{name}`, which its graph needs")]
+    /// A weight that does not fit the graph that names it.
+    #[error("weight `{name}`: {reason}")]
     Weight {
         /// The weight.
         name: String,
+        /// What is wrong.
+        reason: String,
     },
     /// A file or folder could not be written or read.
     #[error("cannot {action} `{}`: {source}", path.display())]

@@ -1,12 +1,39 @@
 //! Graphs to executables: StableHLO, IREE's compiler, artifacts.
+//!
+//! [`compile_graphs`] turns functions given as graphs into one module for IREE's runtime, and
+//! [`compile`] turns a whole model into an artifact that a machine without a compiler can run.
+//!
+//! Invariants:
+//! - The compiler runs in a child process ([`child`]), because it can crash on input that it should
+//!   reject. The program itself never loads the compiler's library.
+//! - Only the chips in `targets.rs` reach the compiler.
+//! - Weights are parameters of the module, never constants in it, and all functions share them.
+//! - Cache buffers are arguments that come back as results in the same memory.
+//! - Sums are accumulated in f32.
+//!
+//! Start reading at `emit/function.rs` for what a graph becomes, and at `parent.rs` for how it is
+//! compiled.
+
+mod artifact;
+pub mod child;
 mod emit;
 mod error;
+mod host;
 mod library;
+mod parent;
+mod request;
 mod session;
+mod statistics;
+mod targets;
+mod weights_file;
+
+pub use artifact::{CompileOptions, Progress, Summary, compile};
 pub use error::{CompileError, Diagnostic, Severity};
 pub use library::find as find_compiler_library;
+pub use targets::Target;
 
 use mlxcel_ir::{Bindings, Graph};
+use std::time::Duration;
 
 /// A function to compile: a graph for given sizes.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,4 +44,40 @@ pub struct FunctionSpec {
     pub graph: Graph,
     /// The sizes of the graph's symbols.
     pub bindings: Bindings,
+}
+
+/// A compiled module.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// The module as IREE's runtime loads it. A function takes the graph's inputs in order, then for
+    /// each state its keys and its values, and returns the graph's outputs in order, then the
+    /// states' buffers, updated in place.
+    pub vmfb: Vec<u8>,
+    /// Names of the parameters that it reads, in the scope
+    /// [`PARAMETER_SCOPE`](mlxcel_frontend::artifact::PARAMETER_SCOPE).
+    pub parameters: Vec<String>,
+    /// Dispatches of its functions.
+    pub dispatches: usize,
+    /// The flags that the compiler was given.
+    pub flags: Vec<String>,
+    /// The compiler's version and revision.
+    pub compiler: String,
+    /// How long it took.
+    pub time: Duration,
+    /// What the compiler said.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// How long the compiler may take if the caller does not say.
+const LIMIT: Duration = Duration::from_secs(3600);
+
+/// Compiles functions into one module. They share the weights that they name alike.
+///
+/// # Errors
+/// See [`CompileError`].
+pub fn compile_graphs(
+    functions: &[FunctionSpec],
+    target: &Target,
+) -> Result<Compiled, CompileError> {
+    parent::compile(functions, target, LIMIT, &mut |_| {})
 }

@@ -1,0 +1,333 @@
+//! A model as an artifact: a folder that a machine without a compiler can run.
+
+use crate::parent::{self, Event};
+use crate::request::Step;
+use crate::weights_file::{self, hex};
+use crate::{CompileError, Compiled, FunctionSpec, LIMIT, Target};
+use mlxcel_frontend::artifact::{
+    Buffer, Compiler, FORMAT, Function, MANIFEST, MODULE, Manifest, Part, WEIGHTS,
+};
+use mlxcel_frontend::{GraphOptions, Logits, Model};
+use mlxcel_ir::{Bindings, Graph, StatePart, Symbol, WeightDecl};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How to compile a model.
+#[derive(Clone, Debug)]
+pub struct CompileOptions {
+    /// What for.
+    pub target: Target,
+    /// The artifact's folder. It must not exist, or hold an artifact, which is replaced.
+    pub output: PathBuf,
+    /// Tokens that a cache holds. At most what the model was made for.
+    pub context: usize,
+    /// Sizes of the prefill functions, in tokens. Those larger than the context are left out.
+    pub buckets: Vec<usize>,
+    /// A prefill function of this size that returns the logits after every token, or none. Without
+    /// one the runtime gets such logits token by token.
+    pub all_logits: Option<usize>,
+    /// How long the compiler may take.
+    pub limit: Duration,
+}
+
+impl CompileOptions {
+    /// The default options for a model, target and output: a cache of 1024 tokens or the model's
+    /// context if that is smaller, prefill of 32, 128 and 512 tokens.
+    pub fn new(model: &Model, target: Target, output: impl Into<PathBuf>) -> Self {
+        Self {
+            target,
+            output: output.into(),
+            context: model.context().min(1024),
+            buckets: vec![32, 128, 512],
+            all_logits: None,
+            limit: LIMIT,
+        }
+    }
+}
+
+/// How far a compilation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Graphs become StableHLO.
+    Emitting,
+    /// The compiler works; it does not say how far it is.
+    Compiling,
+    /// Weights are written.
+    Weights {
+        /// Bytes written.
+        done: u64,
+        /// Bytes in all.
+        total: u64,
+    },
+}
+
+/// A finished artifact.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// Its folder.
+    pub path: PathBuf,
+    /// How long compiling and writing took.
+    pub time: Duration,
+    /// Bytes of all its files.
+    pub bytes: u64,
+    /// Bytes of the compiled module.
+    pub module_bytes: u64,
+    /// Dispatches of its functions.
+    pub dispatches: usize,
+    /// The names of its functions.
+    pub functions: Vec<String>,
+}
+
+/// Compiles a model to an artifact. The folder appears whole or not at all.
+///
+/// # Errors
+/// See [`CompileError`].
+pub fn compile(
+    model: &Model,
+    options: &CompileOptions,
+    progress: &dyn Fn(Progress),
+) -> Result<Summary, CompileError> {
+    let begin = Instant::now();
+    check(model, options)?;
+    let functions = functions(model, options)?;
+    let specs: Vec<FunctionSpec> = functions.iter().map(|(spec, _)| spec.clone()).collect();
+    let text = model.text().map_err(model_error)?.files();
+    let compiled = parent::compile(&specs, &options.target, options.limit, &mut |event| {
+        if let Event::Step(step) = event {
+            progress(match step {
+                Step::Emit => Progress::Emitting,
+                Step::Compile => Progress::Compiling,
+            });
+        }
+    })?;
+
+    let file = |action, path: &Path| {
+        let path = path.to_path_buf();
+        move |source| CompileError::File {
+            action,
+            path,
+            source,
+        }
+    };
+    let parent = match options.output.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    std::fs::create_dir_all(parent).map_err(file("create", parent))?;
+    // Beside the target, so that the last step is a rename within one file system.
+    let folder = tempfile::Builder::new()
+        .prefix(".mlxcel-compile-")
+        .tempdir_in(parent)
+        .map_err(file("create a folder in", parent))?;
+    let mut parts = BTreeMap::new();
+    let mut put = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).map_err(file("write", &path))?;
+        let part = Part {
+            sha256: hex(&Sha256::digest(bytes)),
+            bytes: bytes.len() as u64,
+        };
+        parts.insert(name.to_string(), part);
+        Ok(())
+    };
+    put(MODULE, &compiled.vmfb)?;
+    for (name, bytes) in &text {
+        put(name, bytes)?;
+    }
+    let written = weights_file::write(
+        &folder.path().join(WEIGHTS),
+        &declared(&specs),
+        model.weights().as_ref(),
+        &mut |done, total| progress(Progress::Weights { done, total }),
+    )?;
+    parts.insert(
+        WEIGHTS.to_string(),
+        Part {
+            sha256: written.sha256,
+            bytes: written.bytes,
+        },
+    );
+    let bytes = parts.values().map(|part| part.bytes).sum();
+    let functions: Vec<Function> = functions.into_iter().map(|(_, function)| function).collect();
+    let names = functions.iter().map(|function| function.name.clone());
+    let names = names.collect();
+    let manifest = manifest(model, options, &compiled, functions, &specs[0].graph, parts)?;
+    let path = folder.path().join(MANIFEST);
+    let text = serde_json::to_vec_pretty(&manifest)
+        .map_err(|error| file("write", &path)(error.into()))?;
+    std::fs::write(&path, &text).map_err(file("write", &path))?;
+    publish(folder, &options.output)?;
+    Ok(Summary {
+        path: options.output.clone(),
+        time: begin.elapsed(),
+        bytes: bytes + text.len() as u64,
+        module_bytes: compiled.vmfb.len() as u64,
+        dispatches: compiled.dispatches,
+        functions: names,
+    })
+}
+
+fn model_error(error: impl std::fmt::Display) -> CompileError {
+    CompileError::Model(error.to_string())
+}
+
+/// Finds what is wrong before any work is done.
+fn check(model: &Model, options: &CompileOptions) -> Result<(), CompileError> {
+    let most = model.context();
+    if options.context == 0 || options.context > most {
+        return Err(CompileError::Option {
+            option: "context",
+            reason: format!("{} is not within 1 and {most}, what the model allows", options.context),
+        });
+    }
+    let output = &options.output;
+    if output.exists() && !output.join(MANIFEST).is_file() {
+        return Err(CompileError::Option {
+            option: "output",
+            reason: format!("`{}` exists and is no artifact", output.display()),
+        });
+    }
+    Ok(())
+}
+
+/// The functions of the module, and how the manifest describes them.
+fn functions(
+    model: &Model,
+    options: &CompileOptions,
+) -> Result<Vec<(FunctionSpec, Function)>, CompileError> {
+    let fits = |tokens: &usize| *tokens > 1 && *tokens <= options.context;
+    let mut buckets: Vec<usize> = options.buckets.iter().copied().filter(fits).collect();
+    buckets.sort_unstable();
+    buckets.dedup();
+    let mut wanted = vec![("decode".to_string(), 1, Logits::Last)];
+    for tokens in buckets {
+        wanted.push((format!("prefill_{tokens}"), tokens, Logits::Last));
+    }
+    if let Some(tokens) = options.all_logits.filter(fits) {
+        wanted.push((format!("all_{tokens}"), tokens, Logits::All));
+    }
+    wanted
+        .into_iter()
+        .map(|(name, tokens, logits)| {
+            let graph = model
+                .graph(&GraphOptions {
+                    name: name.clone(),
+                    logits,
+                    token: true,
+                    hidden: false,
+                })
+                .map_err(model_error)?;
+            let outputs = graph.outputs.iter().map(|output| output.name.clone());
+            let function = Function {
+                name: name.clone(),
+                batch: 1,
+                tokens,
+                outputs: outputs.collect(),
+            };
+            let bindings = Bindings::new()
+                .with(Symbol::B, 1)
+                .with(Symbol::T, tokens)
+                .with(Symbol::S, options.context);
+            let spec = FunctionSpec {
+                name,
+                graph,
+                bindings,
+            };
+            Ok((spec, function))
+        })
+        .collect()
+}
+
+/// The weights of all functions, each once.
+fn declared(specs: &[FunctionSpec]) -> Vec<WeightDecl> {
+    let mut declared: Vec<WeightDecl> = Vec::new();
+    let mut seen = std::collections::HashSet::new();
+    for weight in specs.iter().flat_map(|spec| &spec.graph.weights) {
+        if seen.insert(&weight.name) {
+            declared.push(weight.clone());
+        }
+    }
+    declared
+}
+
+fn manifest(
+    model: &Model,
+    options: &CompileOptions,
+    compiled: &Compiled,
+    functions: Vec<Function>,
+    graph: &Graph,
+    parts: BTreeMap<String, Part>,
+) -> Result<Manifest, CompileError> {
+    let bindings = Bindings::new()
+        .with(Symbol::B, 1)
+        .with(Symbol::S, options.context);
+    let mut buffers = Vec::new();
+    for state in &graph.states {
+        for (part, name) in [(StatePart::Key, "key"), (StatePart::Value, "value")] {
+            let buffer = state.buffer(part);
+            let shape = buffer.sizes(&bindings).map_err(|symbol| {
+                CompileError::Model(format!("the state `{}` depends on {symbol:?}", state.name))
+            })?;
+            buffers.push(Buffer {
+                name: format!("{}.{name}", state.name),
+                dtype: buffer.dtype.name().into(),
+                shape,
+                tokens_dim: 1,
+            });
+        }
+    }
+    Ok(Manifest {
+        format: FORMAT,
+        mlxcel: env!("CARGO_PKG_VERSION").into(),
+        model: model.name().into(),
+        family: model.family().into(),
+        source: model.digest().map_err(model_error)?,
+        target: options.target.name().into(),
+        chip: options.target.chip(),
+        compiler: Compiler {
+            version: compiled.compiler.clone(),
+            flags: compiled.flags.clone(),
+        },
+        context: options.context,
+        vocabulary: model.vocabulary(),
+        functions,
+        buffers,
+        dispatches: compiled.dispatches,
+        parts,
+    })
+}
+
+/// Puts the finished folder in its place, in that of an older artifact too.
+fn publish(folder: tempfile::TempDir, output: &Path) -> Result<(), CompileError> {
+    let file = |action| {
+        move |source| CompileError::File {
+            action,
+            path: output.to_path_buf(),
+            source,
+        }
+    };
+    // Temporary folders are private; an artifact is as open as any other folder.
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), open).map_err(file("open"))?;
+    }
+    if output.exists() {
+        let old = folder.path().with_extension("old");
+        std::fs::rename(output, &old).map_err(file("replace"))?;
+        if let Err(error) = std::fs::rename(folder.path(), output) {
+            // What was there comes back; the first error is the one to report.
+            let _ = std::fs::rename(&old, output);
+            return Err(file("write")(error));
+        }
+        std::fs::remove_dir_all(&old).map_err(file("remove the old version of"))?;
+    } else {
+        std::fs::rename(folder.path(), output).map_err(file("write"))?;
+    }
+    // The folder has moved: there is nothing left to remove.
+    std::mem::forget(folder);
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! Starting the process that compiles, and listening to it.
+
+use crate::request::{FunctionText, Message, Request, Step};
+use crate::{CompileError, Compiled, Diagnostic, FunctionSpec, Target, child, library};
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// The environment variable that names the program to start instead of this one.
+const PROGRAM: &str = "MLXCEL_COMPILE_CHILD";
+
+/// How much of what the child prints besides messages is kept, from its end.
+const KEPT_OUTPUT: usize = 4096;
+
+/// What the child reports while it works.
+pub(crate) enum Event<'a> {
+    Step(Step),
+    Diagnostic(&'a Diagnostic),
+}
+
+/// Compiles functions into one module, in a child process.
+pub(crate) fn compile(
+    functions: &[FunctionSpec],
+    target: &Target,
+    limit: Duration,
+    progress: &mut dyn FnMut(Event<'_>),
+) -> Result<Compiled, CompileError> {
+    let library = library::find()?;
+    let begin = Instant::now();
+    let folder = tempfile::tempdir().map_err(|source| CompileError::File {
+        action: "create a folder in",
+        path: std::env::temp_dir(),
+        source,
+    })?;
+    let statistics = folder.path().join("statistics.json");
+    let flags = target.flags();
+    let mut all_flags = flags.clone();
+    all_flags.push("--iree-scheduling-dump-statistics-format=json".into());
+    all_flags.push(format!(
+        "--iree-scheduling-dump-statistics-file={}",
+        statistics.display()
+    ));
+    let request = Request {
+        library,
+        flags: all_flags,
+        functions: functions.iter().map(FunctionText::from).collect(),
+        output: folder.path().join("module.vmfb"),
+        statistics,
+    };
+    let path = folder.path().join("request.json");
+    let write = |source| CompileError::File {
+        action: "write",
+        path: path.clone(),
+        source,
+    };
+    let text = serde_json::to_vec(&request).map_err(|error| write(error.into()))?;
+    std::fs::write(&path, text).map_err(write)?;
+
+    let mut diagnostics = Vec::new();
+    let (parameters, revision) = run(&path, limit, &mut diagnostics, progress)?;
+    let vmfb = std::fs::read(&request.output).map_err(|source| CompileError::File {
+        action: "read",
+        path: request.output.clone(),
+        source,
+    })?;
+    Ok(Compiled {
+        vmfb,
+        parameters,
+        dispatches: crate::statistics::dispatches(&request.statistics),
+        flags,
+        compiler: format!("{} ({revision})", mlir_sys::compiler::VERSION),
+        time: begin.elapsed(),
+        diagnostics,
+    })
+}
+
+/// The program that compiles when started with [`child::SUBCOMMAND`].
+fn program() -> Result<PathBuf, CompileError> {
+    if let Some(program) = std::env::var_os(PROGRAM) {
+        return Ok(program.into());
+    }
+    let own = std::env::current_exe().map_err(|error| CompileError::Start {
+        program: PathBuf::new(),
+        reason: format!("this program's own path is unknown: {error}; set {PROGRAM}"),
+    })?;
+    // Test programs lie in `deps`, and the programs proper one folder up.
+    let folder = own.parent().unwrap_or(Path::new(""));
+    if folder.file_name().is_none_or(|name| name != "deps") {
+        return Ok(own);
+    }
+    let name = format!("mlxcel-lower-child{}", std::env::consts::EXE_SUFFIX);
+    let program = folder.with_file_name(name);
+    match program.is_file() {
+        true => Ok(program),
+        false => Err(CompileError::Start {
+            program,
+            reason: format!(
+                "there is none; build it with `cargo build -p mlxcel-lower`, or set {PROGRAM}"
+            ),
+        }),
+    }
+}
+
+/// Runs the child on a request; returns the parameters and the compiler's revision.
+fn run(
+    request: &Path,
+    limit: Duration,
+    diagnostics: &mut Vec<Diagnostic>,
+    progress: &mut dyn FnMut(Event<'_>),
+) -> Result<(Vec<String>, String), CompileError> {
+    let program = program()?;
+    let start = |error: std::io::Error| CompileError::Start {
+        program: program.clone(),
+        reason: error.to_string(),
+    };
+    let mut child = Command::new(&program)
+        .arg(child::SUBCOMMAND)
+        .arg(request)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(start)?;
+    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+        return Err(start(std::io::Error::other("its output is not connected")));
+    };
+    let errors = std::thread::spawn(move || tail(stderr));
+    let (send, lines) = channel();
+    let reader = std::thread::spawn(move || {
+        for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+            if send.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                break;
+            }
+        }
+    });
+
+    let deadline = Instant::now() + limit;
+    let mut answer = None;
+    let mut printed = String::new();
+    loop {
+        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) => match serde_json::from_str(&line) {
+                Ok(Message::Step(step)) => progress(Event::Step(step)),
+                Ok(Message::Diagnostic(diagnostic)) => {
+                    progress(Event::Diagnostic(&diagnostic));
+                    diagnostics.push(diagnostic);
+                }
+                Ok(message) => answer = Some(message),
+                Err(_) => printed.push_str(&line),
+            },
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                // It may have ended just now, which is as good.
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(CompileError::Timeout { limit });
+            }
+        }
+    }
+    let status = child.wait().map_err(start)?;
+    let _ = reader.join();
+    printed.push_str(&errors.join().unwrap_or_default());
+    match answer {
+        Some(Message::Done {
+            parameters,
+            revision,
+        }) if status.success() => Ok((parameters, revision)),
+        Some(Message::Emit {
+            function,
+            node,
+            reason,
+        }) => Err(CompileError::Emit {
+            function,
+            node,
+            reason,
+        }),
+        Some(Message::Failed { message }) => Err(CompileError::Compiler {
+            message,
+            diagnostics: std::mem::take(diagnostics),
+        }),
+        _ => Err(CompileError::Crash {
+            how: ended(status),
+            diagnostics: std::mem::take(diagnostics),
+            output: printed,
+        }),
+    }
+}
+
+/// The end of what a stream gives.
+fn tail(mut stream: impl Read) -> String {
+    let mut kept = Vec::new();
+    let mut chunk = [0; 1024];
+    while let Ok(count @ 1..) = stream.read(&mut chunk) {
+        kept.extend_from_slice(&chunk[..count]);
+        let surplus = kept.len().saturating_sub(KEPT_OUTPUT);
+        kept.drain(..surplus);
+    }
+    String::from_utf8_lossy(&kept).into_owned()
+}
+
+fn ended(status: ExitStatus) -> String {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        return format!("was ended by signal {signal}");
+    }
+    match status.code() {
+        Some(code) => format!("ended with exit code {code} and no answer"),
+        None => "ended without an answer".into(),
+    }
+}

@@ -1,0 +1,108 @@
+//! What passes between the program that compiles and its child, as JSON.
+
+use crate::{CompileError, Diagnostic, FunctionSpec};
+use mlxcel_ir::{Bindings, Symbol, text};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// What the child shall do.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Request {
+    /// The compiler library.
+    pub(crate) library: PathBuf,
+    /// The compiler's flags.
+    pub(crate) flags: Vec<String>,
+    /// The functions of the module.
+    pub(crate) functions: Vec<FunctionText>,
+    /// The file to write the compiled module to.
+    pub(crate) output: PathBuf,
+    /// The file that the flags have the compiler write statistics to.
+    pub(crate) statistics: PathBuf,
+}
+
+/// A function, its graph in the text form.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct FunctionText {
+    name: String,
+    graph: String,
+    sizes: Vec<(String, usize)>,
+}
+
+impl From<&FunctionSpec> for FunctionText {
+    fn from(spec: &FunctionSpec) -> Self {
+        Self {
+            name: spec.name.clone(),
+            graph: text::print(&spec.graph),
+            sizes: Symbol::ALL
+                .into_iter()
+                .filter_map(|symbol| {
+                    let size = spec.bindings.get(symbol)?;
+                    Some((symbol.name().to_string(), size))
+                })
+                .collect(),
+        }
+    }
+}
+
+impl FunctionText {
+    /// The function again.
+    pub(crate) fn read(&self) -> Result<FunctionSpec, CompileError> {
+        let graph = text::parse(&self.graph).map_err(|error| CompileError::Emit {
+            function: self.name.clone(),
+            node: "the text form".into(),
+            reason: error.to_string(),
+        })?;
+        let mut bindings = Bindings::new();
+        for (name, size) in &self.sizes {
+            if let Some(symbol) = Symbol::ALL.into_iter().find(|symbol| symbol.name() == name) {
+                bindings = bindings.with(symbol, *size);
+            }
+        }
+        Ok(FunctionSpec {
+            name: self.name.clone(),
+            graph,
+            bindings,
+        })
+    }
+}
+
+/// A step of the child's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Step {
+    /// Building the module.
+    Emit,
+    /// Compiling it.
+    Compile,
+}
+
+/// What the child says, one per line of its output.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Message {
+    /// A step begins.
+    Step(Step),
+    /// The compiler said something.
+    Diagnostic(Diagnostic),
+    /// The module is written.
+    Done {
+        /// Names of the parameters that the module reads.
+        parameters: Vec<String>,
+        /// The compiler's revision.
+        revision: String,
+    },
+    /// A graph cannot be expressed.
+    Emit {
+        /// The function.
+        function: String,
+        /// The node.
+        node: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The compiler failed.
+    Failed {
+        /// At what.
+        message: String,
+    },
+}

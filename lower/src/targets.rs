@@ -1,0 +1,214 @@
+//! The targets that can be compiled for, and the flags of each.
+//!
+//! A chip that the compiler does not know ends its process with no message, so only those listed
+//! here ever reach it. Each was compiled for with the version of the compiler in use.
+
+use crate::CompileError;
+
+/// A family of devices.
+#[derive(Debug, PartialEq, Eq)]
+struct Family {
+    name: &'static str,
+    /// Flags for every chip.
+    flags: &'static [&'static str],
+    /// The chips, the default first.
+    chips: &'static [Chip],
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Chip {
+    name: &'static str,
+    flags: &'static [&'static str],
+}
+
+macro_rules! chips {
+    ($($name:literal: [$($flag:expr),*]),* $(,)?) => {
+        &[$(Chip { name: $name, flags: &[$($flag),*] }),*]
+    };
+}
+
+/// The chip that stands for the machine that compiles.
+const HOST: &str = "host";
+
+/// Flags for every target.
+const COMMON: [&str; 2] = ["--iree-input-type=stablehlo", "--iree-opt-level=O3"];
+
+static FAMILIES: [Family; 5] = [
+    Family {
+        name: "iree-cpu",
+        flags: &[
+            "--iree-hal-target-device=local",
+            "--iree-hal-local-target-device-backends=llvm-cpu",
+            // Reductions in attention over a long cache need more than the default of 32 KiB.
+            "--iree-llvmcpu-stack-allocation-limit=262144",
+        ],
+        chips: chips! {
+            "host": ["--iree-llvmcpu-target-cpu=host"],
+            "x86-64-v3": [
+                "--iree-llvmcpu-target-triple=x86_64-unknown-linux-gnu",
+                "--iree-llvmcpu-target-cpu=x86-64-v3"
+            ],
+            "x86-64-v4": [
+                "--iree-llvmcpu-target-triple=x86_64-unknown-linux-gnu",
+                "--iree-llvmcpu-target-cpu=x86-64-v4"
+            ],
+            "aarch64": [
+                "--iree-llvmcpu-target-triple=aarch64-unknown-linux-gnu",
+                "--iree-llvmcpu-target-cpu=generic"
+            ],
+        },
+    },
+    Family {
+        name: "iree-cuda",
+        flags: &["--iree-hal-target-device=cuda"],
+        // The driver compiles for newer chips from the code of sm_89.
+        chips: chips! {
+            "sm_89": ["--iree-cuda-target=sm_89"],
+            "sm_86": ["--iree-cuda-target=sm_86"],
+            "sm_80": ["--iree-cuda-target=sm_80"],
+        },
+    },
+    Family {
+        name: "iree-rocm",
+        flags: &["--iree-hal-target-device=hip"],
+        chips: chips! {
+            "gfx1100": ["--iree-rocm-target=gfx1100"],
+            "gfx90a": ["--iree-rocm-target=gfx90a"],
+            "gfx942": ["--iree-rocm-target=gfx942"],
+            "gfx1101": ["--iree-rocm-target=gfx1101"],
+            "gfx1151": ["--iree-rocm-target=gfx1151"],
+            "gfx1200": ["--iree-rocm-target=gfx1200"],
+            "gfx1201": ["--iree-rocm-target=gfx1201"],
+        },
+    },
+    Family {
+        name: "iree-vulkan",
+        flags: &["--iree-hal-target-device=vulkan"],
+        chips: chips! {
+            "rdna3": ["--iree-vulkan-target=rdna3"],
+        },
+    },
+    Family {
+        name: "iree-metal",
+        flags: &["--iree-hal-target-device=metal"],
+        chips: chips! {
+            "apple": [],
+        },
+    },
+];
+
+/// What to compile for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    family: &'static Family,
+    chip: &'static Chip,
+}
+
+impl Target {
+    /// The target of this name and its chip, or its default chip.
+    ///
+    /// # Errors
+    /// [`CompileError::UnknownTarget`] and [`CompileError::UnknownChip`], which list what is known.
+    pub fn new(name: &str, chip: Option<&str>) -> Result<Self, CompileError> {
+        let family = FAMILIES
+            .iter()
+            .find(|family| family.name == name)
+            .ok_or_else(|| CompileError::UnknownTarget {
+                target: name.to_string(),
+                known: Self::names().collect(),
+            })?;
+        let wanted = chip.unwrap_or(family.chips[0].name);
+        let chip = family
+            .chips
+            .iter()
+            .find(|chip| chip.name == wanted)
+            .ok_or_else(|| CompileError::UnknownChip {
+                target: family.name,
+                chip: wanted.to_string(),
+                known: family.chips.iter().map(|chip| chip.name).collect(),
+            })?;
+        Ok(Self { family, chip })
+    }
+
+    /// The machine that compiles.
+    pub fn host() -> Self {
+        let family = &FAMILIES[0];
+        Self {
+            family,
+            chip: &family.chips[0],
+        }
+    }
+
+    /// The names of all targets.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        FAMILIES.iter().map(|family| family.name)
+    }
+
+    /// The chips of a target, the default first. None for an unknown target.
+    pub fn chips(target: &str) -> Vec<&'static str> {
+        let family = FAMILIES.iter().find(|family| family.name == target);
+        let chips = family.map_or(&[][..], |family| family.chips);
+        chips.iter().map(|chip| chip.name).collect()
+    }
+
+    /// The name as a user gives it, for instance `iree-cpu`.
+    pub fn name(&self) -> &'static str {
+        self.family.name
+    }
+
+    /// The chip as an artifact records it. The machine that compiles is spelled out, so that another
+    /// machine can tell whether it has the same instructions.
+    pub fn chip(&self) -> String {
+        match self.chip.name {
+            HOST => crate::host::chip(),
+            name => name.to_string(),
+        }
+    }
+
+    /// Whether this is the processor of a machine.
+    pub fn is_cpu(&self) -> bool {
+        self.family.name == FAMILIES[0].name
+    }
+
+    /// The compiler's flags.
+    pub fn flags(&self) -> Vec<String> {
+        COMMON
+            .iter()
+            .chain(self.family.flags)
+            .chain(self.chip.flags)
+            .map(|flag| flag.to_string())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_names_list_the_known_ones() {
+        let check = |target, chip, expect: &[&str]| {
+            let message = Target::new(target, chip).unwrap_err().to_string();
+            for part in expect {
+                assert!(message.contains(part), "{message}");
+            }
+        };
+        check("iree-tpu", None, &["`iree-tpu`", "iree-cpu", "iree-metal"]);
+        check(
+            "iree-cuda",
+            Some("nonsense"),
+            &["`nonsense`", "iree-cuda", "sm_80", "sm_86", "sm_89"],
+        );
+        check("iree-rocm", Some("sm_80"), &["gfx1151", "gfx942"]);
+    }
+
+    #[test]
+    fn the_first_chip_is_the_default() {
+        for name in Target::names() {
+            let target = Target::new(name, None).unwrap();
+            let same = Target::new(name, Some(Target::chips(name)[0])).unwrap();
+            assert_eq!(target, same);
+            assert!(target.flags().contains(&"--iree-input-type=stablehlo".to_string()));
+        }
+    }
+}

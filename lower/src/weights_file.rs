@@ -1,0 +1,264 @@
+//! The weights of a model in one safetensors file, laid out so that a runtime can use them where
+//! the file is mapped.
+//!
+//! Every part starts at a multiple of [`ALIGNMENT`] bytes. The format knows no gaps, so where the
+//! size of a part leaves one, a tensor named `padding.N` fills it.
+
+use crate::CompileError;
+use mlxcel_frontend::artifact::parameter_names;
+use mlxcel_ir::{DType, WeightDecl, WeightFormat, WeightSource};
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+/// The alignment of each part in the file.
+const ALIGNMENT: usize = 64;
+
+/// One tensor of the file.
+struct Part<'a> {
+    name: String,
+    dtype: &'static str,
+    shape: Vec<usize>,
+    bytes: &'a [u8],
+}
+
+/// A written file.
+pub(crate) struct Written {
+    pub(crate) sha256: String,
+    pub(crate) bytes: u64,
+}
+
+/// Writes the weights `declared` to `path`. `progress` gets the bytes written and their total.
+pub(crate) fn write(
+    path: &Path,
+    declared: &[WeightDecl],
+    source: &dyn WeightSource,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Written, CompileError> {
+    let mut parts = Vec::new();
+    for weight in declared {
+        let data = source
+            .get(&weight.name)
+            .ok_or_else(|| CompileError::Weight {
+                name: weight.name.clone(),
+                reason: "the model does not have it".into(),
+            })?;
+        let slices = [data.values, data.scales, data.biases];
+        if slices.map(<[u8]>::len) != weight.part_bytes() {
+            return Err(CompileError::Weight {
+                name: weight.name.clone(),
+                reason: format!(
+                    "it has {:?} bytes of values, scales and biases, and its graph needs {:?}",
+                    slices.map(<[u8]>::len),
+                    weight.part_bytes()
+                ),
+            });
+        }
+        let layouts = layouts(weight);
+        let names = parameter_names(&weight.name);
+        for ((name, (dtype, shape)), bytes) in names.into_iter().zip(layouts).zip(slices) {
+            if !bytes.is_empty() {
+                parts.push(Part {
+                    name,
+                    dtype,
+                    shape,
+                    bytes,
+                });
+            }
+        }
+    }
+    // Parts that end at the alignment first: they need no padding between them.
+    parts.sort_by_key(|part| part.bytes.len() % ALIGNMENT != 0);
+    let parts = padded(parts);
+    let header = header(&parts);
+
+    let file = |source| CompileError::File {
+        action: "write",
+        path: path.to_path_buf(),
+        source,
+    };
+    let mut output = BufWriter::with_capacity(1 << 20, File::create(path).map_err(file)?);
+    let mut hash = Sha256::new();
+    let total: u64 = parts.iter().map(|part| part.bytes.len() as u64).sum();
+    let mut written = 0;
+    for bytes in [&(header.len() as u64).to_le_bytes(), header.as_bytes()] {
+        hash.update(bytes);
+        output.write_all(bytes).map_err(file)?;
+        written += bytes.len() as u64;
+    }
+    let head = written;
+    for part in &parts {
+        for chunk in part.bytes.chunks(1 << 22) {
+            hash.update(chunk);
+            output.write_all(chunk).map_err(file)?;
+            written += chunk.len() as u64;
+            progress(written - head, total);
+        }
+    }
+    output.flush().map_err(file)?;
+    Ok(Written {
+        sha256: hex(&hash.finalize()),
+        bytes: written,
+    })
+}
+
+/// Bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn dtype_name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Bool => "BOOL",
+        DType::I32 => "I32",
+        DType::U32 => "U32",
+        DType::F16 => "F16",
+        DType::BF16 => "BF16",
+        DType::F32 => "F32",
+    }
+}
+
+/// Element types and shapes of values, scales and biases.
+fn layouts(weight: &WeightDecl) -> [(&'static str, Vec<usize>); 3] {
+    match weight.format {
+        WeightFormat::Dense(dtype) => {
+            let none = || (dtype_name(dtype), Vec::new());
+            [(dtype_name(dtype), weight.shape.clone()), none(), none()]
+        }
+        WeightFormat::Affine { bits, group, scale } => {
+            let last_as = |size: usize| {
+                let mut shape = weight.shape.clone();
+                if let Some(last) = shape.last_mut() {
+                    *last = size;
+                }
+                shape
+            };
+            let width = weight.shape.last().copied().unwrap_or(0);
+            let words = last_as(width * usize::from(bits) / 32);
+            let sides = last_as(width.checked_div(group).unwrap_or(0));
+            [
+                ("U32", words),
+                (dtype_name(scale), sides.clone()),
+                (dtype_name(scale), sides),
+            ]
+        }
+    }
+}
+
+/// The parts with what fills the gaps between them.
+fn padded(parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
+    const ZEROS: [u8; ALIGNMENT] = [0; ALIGNMENT];
+    let count = parts.len();
+    let mut filled = Vec::with_capacity(count);
+    for (index, part) in parts.into_iter().enumerate() {
+        let gap = part.bytes.len().next_multiple_of(ALIGNMENT) - part.bytes.len();
+        filled.push(part);
+        if gap > 0 && index + 1 < count {
+            filled.push(Part {
+                name: format!("padding.{index}"),
+                dtype: "U8",
+                shape: vec![gap],
+                bytes: &ZEROS[..gap],
+            });
+        }
+    }
+    filled
+}
+
+/// The header, with spaces at its end so that the data starts at the alignment.
+fn header(parts: &[Part<'_>]) -> String {
+    let mut entries = serde_json::Map::new();
+    let mut offset = 0;
+    for part in parts {
+        let end = offset + part.bytes.len();
+        entries.insert(
+            part.name.clone(),
+            serde_json::json!({
+                "dtype": part.dtype,
+                "shape": part.shape,
+                "data_offsets": [offset, end],
+            }),
+        );
+        offset = end;
+    }
+    let mut text = serde_json::Value::Object(entries).to_string();
+    let start = size_of::<u64>() + text.len();
+    let gap = start.next_multiple_of(ALIGNMENT) - start;
+    text.extend(std::iter::repeat_n(' ', gap));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mlxcel_ir::WeightData;
+
+    struct Source;
+
+    impl WeightSource for Source {
+        fn get(&self, name: &str) -> Option<WeightData<'_>> {
+            static BYTES: [u8; 512] = [7; 512];
+            let (values, sides) = match name {
+                "odd" => (12, 0),
+                "codes" => (256, 64),
+                _ => return None,
+            };
+            Some(WeightData {
+                values: &BYTES[..values],
+                scales: &BYTES[..sides],
+                biases: &BYTES[..sides],
+            })
+        }
+    }
+
+    fn dense(name: &str, size: usize) -> WeightDecl {
+        WeightDecl {
+            name: name.into(),
+            shape: vec![size],
+            format: WeightFormat::Dense(DType::F32),
+        }
+    }
+
+    #[test]
+    fn parts_are_aligned_and_the_file_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("weights.safetensors");
+        let codes = WeightDecl {
+            name: "codes".into(),
+            shape: vec![8, 64],
+            format: WeightFormat::Affine {
+                bits: 4,
+                group: 32,
+                scale: DType::F32,
+            },
+        };
+        let declared = [dense("odd", 3), codes];
+        let written = write(&path, &declared, &Source, &mut |_, _| {}).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(bytes.len() as u64, written.bytes);
+        let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        let header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
+        let mut end = 0;
+        for name in ["codes", "codes.scales", "codes.biases", "odd"] {
+            let offsets = &header[name]["data_offsets"];
+            let start = 8 + length + offsets[0].as_u64().unwrap() as usize;
+            assert_eq!(start % ALIGNMENT, 0, "{name}");
+            end = 8 + length + offsets[1].as_u64().unwrap() as usize;
+        }
+        assert_eq!(end, bytes.len());
+        assert_eq!(header["codes"]["shape"], serde_json::json!([8, 8]));
+    }
+
+    #[test]
+    fn unfit_weights_are_named() {
+        let check = |weight: WeightDecl, expect: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("weights");
+            let error = write(&path, &[weight], &Source, &mut |_, _| {}).err().unwrap();
+            assert!(error.to_string().contains(expect), "{error}");
+        };
+        check(dense("absent", 3), "`absent`: the model does not have it");
+        check(dense("odd", 4), "`odd`: it has [12, 0, 0] bytes");
+    }
+}
