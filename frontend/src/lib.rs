@@ -26,4 +26,4 @@ pub use config::Config;
 pub use error::LoadError;
 pub use families::supported;
 pub use model::{GraphOptions, Logits, Model};
-pub use text::{Message, Text};
+pub use text::{Message, Text, TextError};
