@@ -6,71 +6,21 @@
 //! part of a state. Every pass, interpreter and runtime may rely on this; [`crate::text::parse`]
 //! alone does not establish it.
 
+mod declaration;
+mod error;
+
+pub use error::{Place, VerifyError};
+
 use crate::infer::Site;
-use crate::{Dim, Graph, Node, Op, StateDecl, StatePart, TensorType, WeightDecl, WeightFormat};
+use crate::{Dim, Graph, Node, Op, StatePart};
+use declaration::{sizes, state, weight};
 use std::collections::HashSet;
-use std::fmt;
 
 /// The most dimensions of a tensor.
 pub const HIGHEST_RANK: usize = 16;
 
 /// The longest name, in bytes.
 pub const LONGEST_NAME: usize = 4096;
-
-/// The part of a graph that is not legal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// The function as a whole.
-    Function,
-    /// The input of this name.
-    Input(String),
-    /// The weight of this name.
-    Weight(String),
-    /// The state of this name.
-    State(String),
-    /// A node.
-    Node {
-        /// The number of its value, as in the text form.
-        value: usize,
-        /// The op's name in the text form.
-        op: &'static str,
-        /// The node's name.
-        name: Option<String>,
-    },
-    /// The output of this name.
-    Output(String),
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Place::Function => f.write_str("declaration"),
-            Place::Input(name) => write!(f, "input {name:?}"),
-            Place::Weight(name) => write!(f, "weight {name:?}"),
-            Place::State(name) => write!(f, "state {name:?}"),
-            Place::Output(name) => write!(f, "output {name:?}"),
-            Place::Node { value, op, name } => {
-                write!(f, "node %{value} `{op}`")?;
-                match name {
-                    Some(name) => write!(f, " {name:?}"),
-                    None => Ok(()),
-                }
-            }
-        }
-    }
-}
-
-/// Why a graph is not legal.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("function {function:?}, {place}: {reason}")]
-pub struct VerifyError {
-    /// The function's name.
-    pub function: String,
-    /// The part of it.
-    pub place: Place,
-    /// The rule that it breaks.
-    pub reason: String,
-}
 
 /// Checks that `graph` is legal.
 ///
@@ -188,73 +138,6 @@ fn usable(name: &str) -> Result<(), String> {
 fn fresh<'a>(names: &mut HashSet<&'a str>, name: &'a str) -> Result<(), String> {
     usable(name)?;
     require(names.insert(name), || "the name is taken already".into())
-}
-
-/// Whether the elements can be addressed, taking each symbol as 1.
-fn sizes(ty: &TensorType) -> Result<(), String> {
-    let dims = ty.shape.iter().map(|dim| dim.fixed().unwrap_or(1));
-    bytes(ty.dtype.size(), dims).map_err(|reason| format!("{ty} {reason}"))
-}
-
-fn bytes(width: usize, dims: impl ExactSizeIterator<Item = usize>) -> Result<(), String> {
-    require(dims.len() <= HIGHEST_RANK, || {
-        format!("has more than {HIGHEST_RANK} dimensions")
-    })?;
-    // An empty dimension does not excuse the others.
-    let mut dims = dims.map(|size| size.max(1));
-    let bytes = dims.try_fold(width, |product, size| product.checked_mul(size));
-    require(
-        bytes.is_some_and(|bytes| isize::try_from(bytes).is_ok()),
-        || "has more bytes than can be addressed".into(),
-    )
-}
-
-fn weight(declaration: &WeightDecl) -> Result<(), String> {
-    let dims = declaration.shape.iter().copied();
-    match declaration.format {
-        WeightFormat::Dense(dtype) => {
-            require(dtype.is_float(), || {
-                format!("the element type must be a floating-point type, is {dtype}")
-            })?;
-            bytes(dtype.size(), dims)
-        }
-        WeightFormat::Affine { bits, group, scale } => {
-            // A code takes at most one byte, its share of a scale and a bias four each.
-            bytes(9, dims)?;
-            require(matches!(bits, 2 | 3 | 4 | 6 | 8), || {
-                format!("bits must be 2, 3, 4, 6 or 8, are {bits}")
-            })?;
-            require(scale.is_float(), || {
-                format!("the scale must be of a floating-point type, is {scale}")
-            })?;
-            let last = declaration.shape.last().copied().unwrap_or(0);
-            require(group > 0 && last > 0 && last.is_multiple_of(group), || {
-                format!("groups of {group} must divide the last dimension, which is {last}")
-            })?;
-            require((last * usize::from(bits)).is_multiple_of(32), || {
-                format!("{last} codes of {bits} bits must fill whole 32-bit words")
-            })
-        }
-    }
-}
-
-fn state(declaration: &StateDecl) -> Result<(), String> {
-    require(declaration.dtype.is_float(), || {
-        format!(
-            "the element type must be a floating-point type, is {}",
-            declaration.dtype
-        )
-    })?;
-    let (heads, key, value) = (
-        declaration.heads,
-        declaration.key_dim,
-        declaration.value_dim,
-    );
-    require(heads > 0 && key > 0 && value > 0, || {
-        format!("heads {heads}, key {key} and value {value} must all be above 0")
-    })?;
-    sizes(&declaration.buffer(StatePart::Key))?;
-    sizes(&declaration.buffer(StatePart::Value))
 }
 
 fn node(graph: &Graph, index: usize, node: &Node) -> Result<(), String> {

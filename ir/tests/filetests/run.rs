@@ -12,13 +12,10 @@
 //! textbook formula, never by this crate. Results in f64 hold to 1e-12, in f32 to 1e-6, both
 //! relative to the larger of 1 and the number. The passes must not change any of the results.
 
-use crate::common::{Step, Weights, bytes, execute};
+use crate::common::{Outputs, Step, Weights, bytes, execute};
 use mlxcel_ir::interpret::Float;
 use mlxcel_ir::{Bindings, Graph, HostTensor, pass};
 use std::sync::Arc;
-
-/// The expected outputs of a call.
-type Outputs = Vec<(String, Vec<f64>)>;
 
 pub(crate) fn check(graph: &Graph, directives: &[(String, String)]) -> Result<(), String> {
     let mut weights = Weights::default();
@@ -99,7 +96,8 @@ fn weight(graph: &Graph, weights: &mut Weights, text: &str) -> Result<(), String
         parts.push(assignment(part)?.1);
     }
     let part = |index: usize| parts.get(index).map_or(&[][..], |part| part);
-    weights.insert(declared, [part(0), part(1), part(2)])
+    weights.insert(declared, [part(0), part(1), part(2)]);
+    Ok(())
 }
 
 /// Reads `name = [1, 2.5]`.

@@ -1,0 +1,73 @@
+//! The rules for types, weights and states.
+
+use super::{HIGHEST_RANK, require};
+use crate::{StateDecl, StatePart, TensorType, WeightDecl, WeightFormat};
+
+/// Whether the elements can be addressed, taking each symbol as 1.
+pub(super) fn sizes(ty: &TensorType) -> Result<(), String> {
+    let dims = ty.shape.iter().map(|dim| dim.fixed().unwrap_or(1));
+    bytes(ty.dtype.size(), dims).map_err(|reason| format!("{ty} {reason}"))
+}
+
+fn bytes(width: usize, dims: impl ExactSizeIterator<Item = usize>) -> Result<(), String> {
+    require(dims.len() <= HIGHEST_RANK, || {
+        format!("has more than {HIGHEST_RANK} dimensions")
+    })?;
+    // An empty dimension does not excuse the others.
+    let mut dims = dims.map(|size| size.max(1));
+    let bytes = dims.try_fold(width, |product, size| product.checked_mul(size));
+    require(
+        bytes.is_some_and(|bytes| isize::try_from(bytes).is_ok()),
+        || "has more bytes than can be addressed".into(),
+    )
+}
+
+/// Whether a weight is stored in whole words.
+pub(super) fn weight(declaration: &WeightDecl) -> Result<(), String> {
+    let dims = declaration.shape.iter().copied();
+    match declaration.format {
+        WeightFormat::Dense(dtype) => {
+            require(dtype.is_float(), || {
+                format!("the element type must be a floating-point type, is {dtype}")
+            })?;
+            bytes(dtype.size(), dims)
+        }
+        WeightFormat::Affine { bits, group, scale } => {
+            // A code takes at most one byte, its share of a scale and a bias four each.
+            bytes(9, dims)?;
+            require(matches!(bits, 2 | 3 | 4 | 6 | 8), || {
+                format!("bits must be 2, 3, 4, 6 or 8, are {bits}")
+            })?;
+            require(scale.is_float(), || {
+                format!("the scale must be of a floating-point type, is {scale}")
+            })?;
+            let last = declaration.shape.last().copied().unwrap_or(0);
+            require(group > 0 && last > 0 && last.is_multiple_of(group), || {
+                format!("groups of {group} must divide the last dimension, which is {last}")
+            })?;
+            require((last * usize::from(bits)).is_multiple_of(32), || {
+                format!("{last} codes of {bits} bits must fill whole 32-bit words")
+            })
+        }
+    }
+}
+
+/// Whether a state holds something.
+pub(super) fn state(declaration: &StateDecl) -> Result<(), String> {
+    require(declaration.dtype.is_float(), || {
+        format!(
+            "the element type must be a floating-point type, is {}",
+            declaration.dtype
+        )
+    })?;
+    let (heads, key, value) = (
+        declaration.heads,
+        declaration.key_dim,
+        declaration.value_dim,
+    );
+    require(heads > 0 && key > 0 && value > 0, || {
+        format!("heads {heads}, key {key} and value {value} must all be above 0")
+    })?;
+    sizes(&declaration.buffer(StatePart::Key))?;
+    sizes(&declaration.buffer(StatePart::Value))
+}
