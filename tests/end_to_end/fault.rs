@@ -13,14 +13,25 @@ use crate::program::mlxcel;
 fn check(model: &Path, backend: &str, weight: &str, region: &str) {
     let model = model.to_str().expect("a path of plain characters");
     let fault = format!("{backend}:{weight}");
-    let run = mlxcel(["verify", model, "--tokens", "1,2,3,4,5,6,7", "--fault", &fault, "--json"]);
+    let run = mlxcel([
+        "verify",
+        model,
+        "--tokens",
+        "1,2,3,4,5,6,7",
+        "--fault",
+        &fault,
+        "--json",
+    ]);
     assert_eq!(run.code, Some(1), "{}\n{}", run.stdout, run.stderr);
     let report: Value = serde_json::from_str(&run.stdout).expect("a report");
     assert_eq!(report["verdict"], "mismatch");
     let findings = report["findings"].as_array().expect("a list");
     assert_eq!(findings.len(), 1, "{findings:#?}");
     let execution = findings[0]["execution"].as_str().expect("a name");
-    assert!(execution.starts_with(backend), "{execution} is blamed for {fault}");
+    assert!(
+        execution.starts_with(backend),
+        "{execution} is blamed for {fault}"
+    );
     assert_eq!(findings[0]["region"], region, "{fault}");
 }
 
@@ -36,8 +47,23 @@ fn no_fault_is_no_finding() {
 #[test]
 fn faults_are_located() {
     let (demo, qwen) = (demo_model(), golden("qwen3"));
-    check(&demo, "mlx", "model.layers.2.mlp.up_proj.weight", "hidden.2");
-    check(&demo, "iree", "model.layers.1.self_attn.q_proj.weight", "hidden.1");
-    check(&qwen, "mlx", "model.layers.1.input_layernorm.weight", "hidden.1");
+    check(
+        &demo,
+        "mlx",
+        "model.layers.2.mlp.up_proj.weight",
+        "hidden.2",
+    );
+    check(
+        &demo,
+        "iree",
+        "model.layers.1.self_attn.q_proj.weight",
+        "hidden.1",
+    );
+    check(
+        &qwen,
+        "mlx",
+        "model.layers.1.input_layernorm.weight",
+        "hidden.1",
+    );
     check(&qwen, "iree", "model.norm.weight", "logits");
 }

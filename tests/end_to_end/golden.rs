@@ -37,7 +37,10 @@ impl<'a> Steps<'a> {
             tokens,
             want,
         };
-        let ticket = self.session.submit(&[row]).expect("a step can be submitted");
+        let ticket = self
+            .session
+            .submit(&[row])
+            .expect("a step can be submitted");
         let mut outputs = self.session.wait(ticket).expect("a step runs");
         outputs.pop().expect("a row has an output")
     }
@@ -67,7 +70,10 @@ impl Drop for Steps<'_> {
 fn check(session: &mut dyn Session, expected: &Tensors, budget: f64, name: &str) {
     let hold = |values: &[f32], expect: &[f32], what: &str| {
         let error = relative_error(values, expect);
-        assert!(error <= budget, "{name}: {what}: relative error {error:.2e}, budget {budget:.0e}");
+        assert!(
+            error <= budget,
+            "{name}: {what}: relative error {error:.2e}, budget {budget:.0e}"
+        );
     };
     for length in [1, 9, 45] {
         let tokens = expected.tokens(&format!("p{length}.input_ids"));
@@ -76,16 +82,28 @@ fn check(session: &mut dyn Session, expected: &Tensors, budget: f64, name: &str)
         let last = rows.last().expect("a prompt has a last token");
 
         let all = Steps::new(session).logits(&tokens, Want::AllLogits);
-        hold(&all, &logits.values, &format!("{length} tokens, logits after each"));
+        hold(
+            &all,
+            &logits.values,
+            &format!("{length} tokens, logits after each"),
+        );
         let after = Steps::new(session).logits(&tokens, Want::Logits);
         hold(&after, last, &format!("{length} tokens as a prompt"));
 
         let mut steps = Steps::new(session);
         for (position, (token, row)) in tokens.iter().zip(&rows).enumerate() {
             let logits = steps.logits(&[*token], Want::Logits);
-            hold(&logits, row, &format!("{length} tokens one by one, position {position}"));
+            hold(
+                &logits,
+                row,
+                &format!("{length} tokens one by one, position {position}"),
+            );
             if position + 1 == length {
-                hold(&logits, &after, &format!("{length} tokens one by one, against the prompt"));
+                hold(
+                    &logits,
+                    &after,
+                    &format!("{length} tokens one by one, against the prompt"),
+                );
             }
         }
     }
@@ -140,7 +158,12 @@ fn check_family(family: &str) {
         let expected = Tensors::read(&model.join("expected.safetensors"));
         for backend in BACKENDS {
             let name = format!("{family}, {spelling}, {backend}");
-            check(&mut *session(&model, backend), &expected, budget(backend), &name);
+            check(
+                &mut *session(&model, backend),
+                &expected,
+                budget(backend),
+                &name,
+            );
         }
     }
 }
@@ -184,7 +207,10 @@ fn the_demo_model() {
             &Steps::new(&mut *session).logits(&tokens, Want::AllLogits),
             &logits.values,
         );
-        assert!(error <= budget, "{backend}: relative error {error:.2e}, budget {budget:.0e}");
+        assert!(
+            error <= budget,
+            "{backend}: relative error {error:.2e}, budget {budget:.0e}"
+        );
         for number in 0..3 {
             let prompt = expected.tokens(&format!("greedy{number}.input_ids"));
             let expect = expected.tokens(&format!("greedy{number}.output_ids"));

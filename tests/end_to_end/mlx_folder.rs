@@ -14,11 +14,15 @@ type Tensor<'a> = (Value, &'a [u8]);
 
 /// Writes `model` into `folder`: configuration, weights as they are stored, tokenizer and template.
 pub(crate) fn write(model: &Model, folder: &Path) {
-    let graph = model.graph(&GraphOptions::default()).expect("the model has a graph");
+    let graph = model
+        .graph(&GraphOptions::default())
+        .expect("the model has a graph");
     let weights = model.weights();
     let mut tensors = BTreeMap::new();
     for declaration in &graph.weights {
-        let data = weights.get(&declaration.name).expect("a declared weight is there");
+        let data = weights
+            .get(&declaration.name)
+            .expect("a declared weight is there");
         tensors.extend(parts(declaration, [data.values, data.scales, data.biases]));
     }
     write_tensors(&tensors, &folder.join("model.safetensors"));
@@ -48,7 +52,12 @@ fn parts<'a>(declaration: &WeightDecl, data: [&'a [u8]; 3]) -> Vec<(String, Tens
     let [values, scales, biases] = data;
     match declaration.format {
         WeightFormat::Dense(dtype) => {
-            vec![named(declaration.name.clone(), name_of(dtype), shape(width), values)]
+            vec![named(
+                declaration.name.clone(),
+                name_of(dtype),
+                shape(width),
+                values,
+            )]
         }
         WeightFormat::Affine { bits, group, scale } => {
             let module = module(declaration);
@@ -56,7 +65,12 @@ fn parts<'a>(declaration: &WeightDecl, data: [&'a [u8]; 3]) -> Vec<(String, Tens
             let words = shape(width * usize::from(bits) / 32);
             vec![
                 named(declaration.name.clone(), "U32", words, values),
-                named(format!("{module}.scales"), name_of(scale), groups.clone(), scales),
+                named(
+                    format!("{module}.scales"),
+                    name_of(scale),
+                    groups.clone(),
+                    scales,
+                ),
                 named(format!("{module}.biases"), name_of(scale), groups, biases),
             ]
         }
@@ -86,7 +100,10 @@ fn write_tensors(tensors: &BTreeMap<String, Tensor<'_>>, path: &Path) {
     header.insert("__metadata__".into(), json!({"format": "mlx"}));
     let mut header = Value::from(header).to_string();
     // Tensors begin at a multiple of 8 bytes.
-    header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
+    header.extend(std::iter::repeat_n(
+        ' ',
+        header.len().next_multiple_of(8) - header.len(),
+    ));
     let mut file = BufWriter::new(File::create(path).expect("a file can be made"));
     let mut put = |bytes: &[u8]| file.write_all(bytes).expect("a file can be written");
     put(&(header.len() as u64).to_le_bytes());
@@ -110,9 +127,14 @@ fn config(model: &Model, weights: &[WeightDecl]) -> Value {
         .collect();
     let count = |format: &Value| modules.iter().filter(|(_, other)| other == format).count();
     let formats = modules.iter().map(|(_, format)| format);
-    let mut quantization = formats.max_by_key(|format| count(format)).cloned().unwrap_or_default();
+    let mut quantization = formats
+        .max_by_key(|format| count(format))
+        .cloned()
+        .unwrap_or_default();
     for (module, format) in &modules {
-        let common = ["group_size", "bits"].iter().all(|key| format[key] == quantization[key]);
+        let common = ["group_size", "bits"]
+            .iter()
+            .all(|key| format[key] == quantization[key]);
         if !common {
             quantization[module] = format.clone();
         }

@@ -22,7 +22,10 @@ pub(crate) struct Run {
 impl Run {
     /// Runs `command` with no input.
     pub(crate) fn of(command: &mut Command) -> Self {
-        let output = command.stdin(Stdio::null()).output().expect("the program starts");
+        let output = command
+            .stdin(Stdio::null())
+            .output()
+            .expect("the program starts");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Self {
             line: format!("{command:?}"),
@@ -38,7 +41,14 @@ impl Run {
     /// If it did not end with exit code 0.
     #[track_caller]
     pub(crate) fn success(self) -> String {
-        assert_eq!(self.code, Some(0), "{}\n{}\n{}", self.line, self.stdout, self.stderr);
+        assert_eq!(
+            self.code,
+            Some(0),
+            "{}\n{}\n{}",
+            self.line,
+            self.stdout,
+            self.stderr
+        );
         self.stdout
     }
 
@@ -49,7 +59,10 @@ impl Run {
         assert_eq!(self.code, Some(code), "{line}\n{}\n{stderr}", self.stdout);
         assert!(!stderr.contains("panicked"), "{line}\n{stderr}");
         for part in parts {
-            assert!(stderr.contains(part), "{line}\n{part:?} is not in\n{stderr}");
+            assert!(
+                stderr.contains(part),
+                "{line}\n{part:?} is not in\n{stderr}"
+            );
         }
     }
 }
@@ -73,6 +86,10 @@ pub(crate) fn folder(name: &str) -> PathBuf {
 #[track_caller]
 pub(crate) fn compile(model: &Path, artifact: &Path) {
     let mut command = Command::new(MLXCEL);
-    command.arg("compile").arg(model).args(["--target", "iree-cpu", "-o"]).arg(artifact);
+    command
+        .arg("compile")
+        .arg(model)
+        .args(["--target", "iree-cpu", "-o"])
+        .arg(artifact);
     Run::of(&mut command).success();
 }

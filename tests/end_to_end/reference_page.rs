@@ -55,7 +55,10 @@ fn the_page_is_what_the_program_says() {
         fs::write(&path, &page).expect("the page can be written");
     }
     let there = fs::read_to_string(&path).unwrap_or_default();
-    assert!(there == page, "{PAGE} is not current; `{BLESS}=1 cargo test -p mlxcel` writes it");
+    assert!(
+        there == page,
+        "{PAGE} is not current; `{BLESS}=1 cargo test -p mlxcel` writes it"
+    );
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn mlx_model() -> PathBuf {
 }
 
 fn compiled(model: &Path, name: &str) -> PathBuf {
-    let artifact = folder(name);
+    let artifact = folder(name).join("artifact");
     compile(model, &artifact);
     artifact
 }
@@ -32,7 +32,17 @@ fn compiled(model: &Path, name: &str) -> PathBuf {
 /// What `generate` tells of a greedy reply.
 fn generate(model: &Path, backend: &str, prompt: &str, options: &[&str]) -> Value {
     let model = model.to_str().expect("a path of plain characters");
-    let arguments = ["generate", model, "--backend", backend, "-p", prompt, "--temp", "0", "--json"];
+    let arguments = [
+        "generate",
+        model,
+        "--backend",
+        backend,
+        "-p",
+        prompt,
+        "--temp",
+        "0",
+        "--json",
+    ];
     let output = mlxcel(arguments.iter().chain(options)).success();
     serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}: {output}"))
 }
@@ -41,7 +51,12 @@ fn generate(model: &Path, backend: &str, prompt: &str, options: &[&str]) -> Valu
 #[track_caller]
 fn check(model: &Path, backend: &str) {
     for prompt in smollm2_prompts() {
-        let reply = generate(model, backend, &prompt.prompt, &["--raw", "--max-tokens", "16"]);
+        let reply = generate(
+            model,
+            backend,
+            &prompt.prompt,
+            &["--raw", "--max-tokens", "16"],
+        );
         let ids = |field: &str| -> Vec<u32> {
             serde_json::from_value(reply[field].clone()).expect("a list of ids")
         };
@@ -49,7 +64,12 @@ fn check(model: &Path, backend: &str) {
         let tokens = ids("tokens");
         // A reply that ends by itself ends with an end token, which the recording leaves out.
         let ended = reply["finish_reason"] == "stop";
-        assert_eq!(tokens[..tokens.len() - usize::from(ended)], prompt.greedy, "{}", prompt.prompt);
+        assert_eq!(
+            tokens[..tokens.len() - usize::from(ended)],
+            prompt.greedy,
+            "{}",
+            prompt.prompt
+        );
         assert_eq!(reply["text"], prompt.text.as_str());
     }
     let reply = generate(model, backend, "What is the capital of France?", &[]);
