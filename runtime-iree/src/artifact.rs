@@ -1,5 +1,6 @@
 //! Artifacts: compiled modules on disk, checked before anything in them is used.
 
+use crate::function_table::LogitsOf;
 use crate::layout::BufferLayout;
 use crate::sequence::Fingerprint;
 use crate::signature::tensor_type;
@@ -152,12 +153,16 @@ impl Artifact {
                 tensor_type(DType::I32, &[function.batch]),
             ];
             let mut outputs = Vec::new();
-            for name in &function.outputs {
+            for (index, name) in function.outputs.iter().enumerate() {
                 outputs.push(match name.as_str() {
-                    LOGITS => Some(tensor_type(
-                        DType::F32,
-                        &[function.batch, self.manifest.vocabulary],
-                    )),
+                    LOGITS => {
+                        let vocabulary = self.manifest.vocabulary;
+                        let actual = signature.outputs.get(index);
+                        let kind = actual
+                            .and_then(|output| LogitsOf::read(function, vocabulary, output))
+                            .unwrap_or(LogitsOf::Last);
+                        Some(kind.tensor(function, vocabulary))
+                    }
                     TOKEN => Some(tensor_type(DType::I32, &[function.batch])),
                     // Hidden states are for debugging, and the manifest does not say how wide.
                     _ => None,

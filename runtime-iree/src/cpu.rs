@@ -5,9 +5,13 @@
 //! the x86-64 psABI (section 3.1.1), and after it features by LLVM's names, as in
 //! `x86-64-v3+avx512f+avx512bw`.
 
-/// Features that a chip's code may use and this processor lacks.
+/// What a chip's code may use and this processor lacks: its architecture, or else features.
 pub(crate) fn missing_features(chip: &str) -> Vec<&str> {
-    missing(chip, has_feature)
+    let level = chip.split('+').next().unwrap_or(chip);
+    match architecture(level) {
+        Some(architecture) if architecture != std::env::consts::ARCH => vec![architecture],
+        _ => missing(chip, has_feature),
+    }
 }
 
 fn missing(chip: &str, has_feature: impl Fn(&str) -> Option<bool>) -> Vec<&str> {
@@ -19,6 +23,17 @@ fn missing(chip: &str, has_feature: impl Fn(&str) -> Option<bool>) -> Vec<&str> 
         .chain(parts)
         .filter(|feature| has_feature(feature) == Some(false))
         .collect()
+}
+
+/// The architecture of the processor called `name`, where the name tells it.
+fn architecture(name: &str) -> Option<&'static str> {
+    if name.starts_with("x86-64") || !features_of_processor(name).is_empty() {
+        Some("x86_64")
+    } else if name.starts_with("aarch64") || name.starts_with("apple-") {
+        Some("aarch64")
+    } else {
+        None
+    }
 }
 
 const V2: &[&str] = &["sse3", "ssse3", "sse4.1", "sse4.2", "popcnt"];
@@ -87,7 +102,6 @@ fn has_feature(name: &str) -> Option<bool> {
         "i8mm" => detected!("i8mm"),
         "sve" => detected!("sve"),
         "sve2" => detected!("sve2"),
-        _ if name.starts_with("avx") || name.starts_with("sse") => false,
         _ => return None,
     })
 }
@@ -100,7 +114,7 @@ fn has_feature(_name: &str) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::missing;
+    use super::{architecture, missing};
 
     #[test]
     fn reads_chips() {
@@ -118,5 +132,15 @@ mod tests {
             "sapphirerapids",
             &["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"],
         );
+    }
+
+    #[test]
+    fn tells_architectures_apart() {
+        let check = |name, expect| assert_eq!(architecture(name), expect, "{name}");
+        check("x86-64", Some("x86_64"));
+        check("x86-64-v3", Some("x86_64"));
+        check("znver3", Some("x86_64"));
+        check("aarch64", Some("aarch64"));
+        check("generic", None);
     }
 }

@@ -171,6 +171,14 @@ impl Device {
         Ok(Self(Arc::new(Handle { spec, device })))
     }
 
+    /// Opens this machine's processor with a thread for each of its cores.
+    ///
+    /// # Errors
+    /// As [`Device::open`].
+    pub fn host() -> Result<Self, Error> {
+        Self::open(DeviceSpec::default())
+    }
+
     /// Which device this is.
     pub fn spec(&self) -> DeviceSpec {
         self.0.spec

@@ -1,7 +1,7 @@
 //! Sequences of tokens over an artifact: the vocabulary of [`mlxcel_ir::step`].
 
 use crate::buffer::DeviceTensor;
-use crate::function_table::{FunctionTable, output_for};
+use crate::function_table::{FunctionTable, LogitsOf, output_for};
 use crate::sequence::Sequences;
 use crate::{Artifact, Device, Error, Module, chunks};
 use mlxcel_ir::DType;
@@ -28,7 +28,14 @@ enum Pending {
     Nothing,
     Token(DeviceTensor),
     /// Logits after each token that they were wanted for.
-    Logits(Vec<DeviceTensor>),
+    Logits(Vec<LogitRows>),
+}
+
+/// Some rows of the logits that a call returned.
+struct LogitRows {
+    tensor: DeviceTensor,
+    first: usize,
+    count: usize,
 }
 
 /// What a runtime holds in memory.
@@ -62,7 +69,7 @@ impl Runtime {
             ),
             outstanding: VecDeque::new(),
             next_ticket: 0,
-            functions: FunctionTable::new(&manifest.functions),
+            functions: FunctionTable::new(manifest, &module)?,
             vocabulary: manifest.vocabulary,
             in_place: true,
             module,
@@ -231,11 +238,7 @@ impl Runtime {
             Tokens::Given(tokens) => tokens.len(),
             Tokens::Chosen => 1,
         };
-        // Logits after each token come from calls of one token.
-        let sizes = match row.want {
-            Want::AllLogits => vec![1],
-            want => self.functions.sizes(want),
-        };
+        let sizes = self.functions.sizes(row.want);
         let calls = chunks::plan(new, start, self.context(), &sizes)
             .ok_or_else(|| no_function(row.want))?;
         let mut outcome = Pending::Nothing;
@@ -243,7 +246,7 @@ impl Runtime {
         for (index, &size) in calls.iter().enumerate() {
             let count = size.min(new - done);
             let want = match row.want {
-                Want::AllLogits => Want::Logits,
+                Want::AllLogits => Want::AllLogits,
                 _ if index + 1 < calls.len() => Want::Nothing,
                 want => want,
             };
@@ -321,20 +324,28 @@ impl Runtime {
             .zip(&caches)
             .all(|(before, after)| before.same_memory(after));
         sequence.cache = caches;
-        let Some(name) = output_for(want) else {
+        if want == Want::Nothing {
             return Ok(Pending::Nothing);
-        };
-        let result = function
-            .outputs
-            .iter()
-            .position(|output| output == name)
+        }
+        let tensor = function
+            .position(want)
             .filter(|&index| index < results.len())
             .map(|index| results.swap_remove(index))
             .ok_or_else(|| no_function(want))?;
-        Ok(match want {
-            Want::Token => Pending::Token(result),
-            _ => Pending::Logits(vec![result]),
-        })
+        if want == Want::Token {
+            return Ok(Pending::Token(tensor));
+        }
+        let every = function.logits == Some(LogitsOf::Every);
+        let (first, count) = match (every, want) {
+            (true, Want::AllLogits) => (0, count),
+            (true, _) => (count.saturating_sub(1), 1),
+            (false, _) => (0, 1),
+        };
+        Ok(Pending::Logits(vec![LogitRows {
+            tensor,
+            first,
+            count,
+        }]))
     }
 
     fn read(&self, output: &Pending) -> Result<RowOutput, Error> {
@@ -346,10 +357,15 @@ impl Runtime {
                 device.read(token, 0, &mut bytes)?;
                 Ok(RowOutput::Token(u32::from_le_bytes(bytes)))
             }
-            Pending::Logits(tensors) => {
-                let mut logits = vec![0f32; tensors.len() * self.vocabulary];
-                for (tensor, row) in tensors.iter().zip(logits.chunks_mut(self.vocabulary)) {
-                    device.read(tensor, 0, bytemuck::cast_slice_mut(row))?;
+            Pending::Logits(parts) => {
+                let rows: usize = parts.iter().map(|part| part.count).sum();
+                let mut logits = vec![0f32; rows * self.vocabulary];
+                let mut rest = logits.as_mut_slice();
+                for part in parts {
+                    let (target, after) = rest.split_at_mut(part.count * self.vocabulary);
+                    let offset = part.first * self.vocabulary * size_of::<f32>();
+                    device.read(&part.tensor, offset, bytemuck::cast_slice_mut(target))?;
+                    rest = after;
                 }
                 Ok(RowOutput::Logits(logits))
             }

@@ -71,10 +71,12 @@ impl Sequences {
     /// A sequence of `length` tokens. All of its cache is zero at first: attention multiplies the
     /// rows that it masks by zero, which only finite numbers survive.
     fn add(&mut self, device: &Device, length: usize) -> Result<SequenceId, Error> {
+        let largest = self.layouts.iter().map(BufferLayout::bytes).max();
+        let zeros = zeros(largest.unwrap_or(0))?;
         let cache = self
             .layouts
             .iter()
-            .map(|layout| device.upload(layout.dtype, &layout.shape, &vec![0; layout.bytes()]))
+            .map(|layout| device.upload(layout.dtype, &layout.shape, &zeros[..layout.bytes()]))
             .collect::<Result<_, _>>()?;
         let id = SequenceId(self.next);
         self.next += 1;
@@ -205,6 +207,19 @@ impl Sequences {
         }
         Ok((length, caches))
     }
+}
+
+/// Zeros in host memory, or an error where there is no room for them.
+fn zeros(length: usize) -> Result<Vec<u8>, Error> {
+    let mut zeros = Vec::new();
+    zeros
+        .try_reserve_exact(length)
+        .map_err(|error| Error::Memory {
+            operation: "making the cache of a sequence".to_string(),
+            message: error.to_string(),
+        })?;
+    zeros.resize(length, 0);
+    Ok(zeros)
 }
 
 /// Bytes before the caches.

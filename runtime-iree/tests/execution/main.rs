@@ -1,0 +1,7 @@
+//! Execution of a small compiled module: calls, artifacts, sequences. Where no compiler is
+//! installed the tests say so and pass.
+
+mod artifact;
+mod module;
+mod sequences;
+mod toy;
