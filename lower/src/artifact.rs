@@ -150,13 +150,16 @@ pub fn compile(
         },
     );
     let bytes = parts.values().map(|part| part.bytes).sum();
-    let functions: Vec<Function> = functions.into_iter().map(|(_, function)| function).collect();
+    let functions: Vec<Function> = functions
+        .into_iter()
+        .map(|(_, function)| function)
+        .collect();
     let names = functions.iter().map(|function| function.name.clone());
     let names = names.collect();
     let manifest = manifest(model, options, &compiled, functions, &specs[0].graph, parts)?;
     let path = folder.path().join(MANIFEST);
-    let text = serde_json::to_vec_pretty(&manifest)
-        .map_err(|error| file("write", &path)(error.into()))?;
+    let text =
+        serde_json::to_vec_pretty(&manifest).map_err(|error| file("write", &path)(error.into()))?;
     std::fs::write(&path, &text).map_err(file("write", &path))?;
     publish(folder, &options.output)?;
     Ok(Summary {
@@ -179,7 +182,10 @@ fn check(model: &Model, options: &CompileOptions) -> Result<(), CompileError> {
     if options.context == 0 || options.context > most {
         return Err(CompileError::Option {
             option: "context",
-            reason: format!("{} is not within 1 and {most}, what the model allows", options.context),
+            reason: format!(
+                "{} is not within 1 and {most}, what the model allows",
+                options.context
+            ),
         });
     }
     let output = &options.output;

@@ -1,7 +1,7 @@
 //! Starting the process that compiles, and listening to it.
 
 use crate::request::{FunctionText, Message, Request, Step};
-use crate::{CompileError, Compiled, Diagnostic, FunctionSpec, Target, child, library};
+use crate::{CompileError, Compiled, Diagnostic, FunctionSpec, Target, child, library, statistics};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -60,15 +60,21 @@ pub(crate) fn compile(
 
     let mut diagnostics = Vec::new();
     let (parameters, revision) = run(&path, limit, &mut diagnostics, progress)?;
-    let vmfb = std::fs::read(&request.output).map_err(|source| CompileError::File {
-        action: "read",
-        path: request.output.clone(),
-        source,
-    })?;
+    let read = |path: &Path| {
+        let path = path.to_path_buf();
+        move |source| CompileError::File {
+            action: "read",
+            path,
+            source,
+        }
+    };
+    let vmfb = std::fs::read(&request.output).map_err(read(&request.output))?;
+    let dispatches = statistics::dispatches(&request.statistics);
+    let dispatches = dispatches.map_err(read(&request.statistics))?;
     Ok(Compiled {
         vmfb,
         parameters,
-        dispatches: crate::statistics::dispatches(&request.statistics),
+        dispatches,
         flags,
         compiler: format!("{} ({revision})", mlir_sys::compiler::VERSION),
         time: begin.elapsed(),
@@ -130,7 +136,10 @@ fn run(
     let (send, lines) = channel();
     let reader = std::thread::spawn(move || {
         for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
-            if send.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+            if send
+                .send(String::from_utf8_lossy(&line).into_owned())
+                .is_err()
+            {
                 break;
             }
         }

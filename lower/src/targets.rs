@@ -86,6 +86,13 @@ static FAMILIES: [Family; 5] = [
         flags: &["--iree-hal-target-device=vulkan"],
         chips: chips! {
             "rdna3": ["--iree-vulkan-target=rdna3"],
+            "rdna2": ["--iree-vulkan-target=rdna2"],
+            "rdna4": ["--iree-vulkan-target=rdna4"],
+            "turing": ["--iree-vulkan-target=turing"],
+            "ampere": ["--iree-vulkan-target=ampere"],
+            "ada": ["--iree-vulkan-target=ada"],
+            "valhall4": ["--iree-vulkan-target=valhall4"],
+            "adreno": ["--iree-vulkan-target=adreno"],
         },
     },
     Family {
@@ -208,7 +215,11 @@ mod tests {
             let target = Target::new(name, None).unwrap();
             let same = Target::new(name, Some(Target::chips(name)[0])).unwrap();
             assert_eq!(target, same);
-            assert!(target.flags().contains(&"--iree-input-type=stablehlo".to_string()));
+            assert!(
+                target
+                    .flags()
+                    .contains(&"--iree-input-type=stablehlo".to_string())
+            );
         }
     }
 }

@@ -255,7 +255,9 @@ mod tests {
         let check = |weight: WeightDecl, expect: &str| {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("weights");
-            let error = write(&path, &[weight], &Source, &mut |_, _| {}).err().unwrap();
+            let error = write(&path, &[weight], &Source, &mut |_, _| {})
+                .err()
+                .unwrap();
             assert!(error.to_string().contains(expect), "{error}");
         };
         check(dense("absent", 3), "`absent`: the model does not have it");

@@ -13,8 +13,8 @@ use melior::ir::operation::OperationBuilder;
 use melior::ir::r#type::FunctionType;
 use melior::ir::{Attribute, Identifier, Location, Module, Type};
 use mlxcel_ir::{
-    Bindings, BuildError, Graph, Node, Op, StateId, StatePart, TensorType, ValueId,
-    WeightDecl, decompose,
+    Bindings, BuildError, Graph, Node, Op, StateId, StatePart, TensorType, ValueId, WeightDecl,
+    decompose,
 };
 use std::collections::HashMap;
 
