@@ -1,2 +1,274 @@
-//! Placeholder until the kernels are in.
-fn main() {}
+//! Times the kernels on the shapes of a small language model (30 layers, width 576, feed-forward
+//! 1536, 9 heads and 3 of the cache, 4-bit weights and an 8-bit head of 49152 rows), whose weights
+//! exceed the caches, and prints them beside the measured read bandwidth.
+//!
+//! `cargo bench -p mlxcel-kernels [-- linear | attention | rows | pool]`; `MLXCEL_THREADS` and
+//! `MLXCEL_KERNELS` choose threads and form.
+
+use mlxcel_ir::{Activation, DType, Mask, WeightData};
+use mlxcel_kernels::{
+    Attention, Linear, Matrix, Pool, Sequence, attention, gated_linear, linear, linear_group,
+    rms_norm,
+};
+use std::hint::black_box;
+use std::time::Instant;
+
+type Failure = Box<dyn std::error::Error>;
+
+const LAYERS: usize = 30;
+const WIDTH: usize = 576;
+const WIDE: usize = 1536;
+const CACHED: usize = 192;
+const VOCABULARY: usize = 49152;
+const GROUP: usize = 32;
+
+/// The bytes of one affine matrix.
+struct Stored {
+    rows: usize,
+    columns: usize,
+    bits: u8,
+    codes: Vec<u8>,
+    scales: Vec<u8>,
+    biases: Vec<u8>,
+}
+
+impl Stored {
+    fn new(rows: usize, columns: usize, bits: u8) -> Stored {
+        let groups = rows * columns / GROUP;
+        let mut state = 12345u32;
+        let codes = (0..rows * columns * usize::from(bits) / 8).map(|_| {
+            state = state.wrapping_mul(1664525).wrapping_add(1013904223);
+            (state >> 24) as u8
+        });
+        Stored {
+            rows,
+            columns,
+            bits,
+            codes: codes.collect(),
+            // 2^-9 and -2^-6 in binary16.
+            scales: [0x00, 0x18].repeat(groups),
+            biases: [0x00, 0xa4].repeat(groups),
+        }
+    }
+
+    fn layer(&self) -> Result<Linear<'_>, Failure> {
+        let data = WeightData {
+            values: &self.codes,
+            scales: &self.scales,
+            biases: &self.biases,
+        };
+        let (rows, columns) = (self.rows, self.columns);
+        let matrix = Matrix::affine(rows, columns, self.bits, GROUP, DType::F16, data)?;
+        Ok(Linear { matrix, bias: None })
+    }
+}
+
+struct Model {
+    layers: Vec<[Stored; 7]>,
+    head: Stored,
+}
+
+impl Model {
+    fn new() -> Model {
+        let shapes = [
+            (WIDTH, WIDTH),
+            (CACHED, WIDTH),
+            (CACHED, WIDTH),
+            (WIDTH, WIDTH),
+            (WIDE, WIDTH),
+            (WIDE, WIDTH),
+            (WIDTH, WIDE),
+        ];
+        let layer = |_| shapes.map(|(rows, columns)| Stored::new(rows, columns, 4));
+        Model {
+            layers: (0..LAYERS).map(layer).collect(),
+            head: Stored::new(VOCABULARY, WIDTH, 8),
+        }
+    }
+
+    fn body_bytes(&self) -> usize {
+        let stored = self.layers.iter().flatten();
+        stored.map(|s| s.codes.len() + 2 * s.scales.len()).sum()
+    }
+
+    /// The linear layers of all blocks for `rows` rows.
+    fn body(&self, pool: &Pool, rows: usize, space: &mut Space) -> Result<(), Failure> {
+        let x = &space.x[..rows * WIDTH];
+        let (q, k) = (&mut space.a[..rows * WIDTH], &mut space.b[..rows * CACHED]);
+        let v = &mut space.c[..rows * CACHED];
+        let wide = &mut space.wide[..rows * WIDE];
+        for [wq, wk, wv, wo, gate, up, down] in &self.layers {
+            let layers = [wq.layer()?, wk.layer()?, wv.layer()?];
+            linear_group(pool, x, &layers, &mut [&mut *q, &mut *k, &mut *v])?;
+            linear(pool, x, wo.layer()?, Some(x), q)?;
+            gated_linear(pool, x, gate.layer()?, up.layer()?, Activation::Silu, wide)?;
+            linear(pool, wide, down.layer()?, Some(x), q)?;
+        }
+        Ok(())
+    }
+}
+
+struct Space {
+    x: Vec<f32>,
+    a: Vec<f32>,
+    b: Vec<f32>,
+    c: Vec<f32>,
+    wide: Vec<f32>,
+    logits: Vec<f32>,
+}
+
+/// Median and least milliseconds of `runs` runs.
+fn time(runs: usize, mut body: impl FnMut() -> Result<(), Failure>) -> Result<[f64; 2], Failure> {
+    body()?;
+    let mut times = Vec::with_capacity(runs);
+    for _ in 0..runs {
+        let start = Instant::now();
+        body()?;
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok([times[runs / 2], times[0]])
+}
+
+/// Bytes per second of summing `bytes` of memory with all threads of the pool.
+fn bandwidth(pool: &Pool, bytes: usize) -> Result<f64, Failure> {
+    let numbers = vec![1u64; bytes / 8];
+    let [_, least] = time(10, || {
+        pool.ranges(numbers.len(), 1 << 14, |range| {
+            let mut sums = [0u64; 16];
+            for line in numbers[range].chunks_exact(16) {
+                for (sum, number) in sums.iter_mut().zip(line) {
+                    *sum = sum.wrapping_add(*number);
+                }
+            }
+            black_box(sums);
+        })?;
+        Ok(())
+    })?;
+    Ok(bytes as f64 / least * 1e3)
+}
+
+fn linears(pool: &Pool) -> Result<(), Failure> {
+    let model = Model::new();
+    let most = 512;
+    let mut space = Space {
+        x: (0..most * WIDTH)
+            .map(|i| (i % 17) as f32 / 8.0 - 1.0)
+            .collect(),
+        a: vec![0.0; most * WIDTH],
+        b: vec![0.0; most * CACHED],
+        c: vec![0.0; most * CACHED],
+        wide: vec![0.0; most * WIDE],
+        logits: vec![0.0; 4 * VOCABULARY],
+    };
+    let read = bandwidth(pool, 128 << 20)?;
+    println!("read bandwidth over 128 MiB: {:.1} GB/s", read / 1e9);
+    let head_bytes = model.head.codes.len() + 2 * model.head.scales.len();
+    let mut report = |name: &str, rows: usize, bytes: usize, [median, least]: [f64; 2]| {
+        // Two operations for each stored number; 4 bits of code and 1 to 2 of scale and bias.
+        let rate = bytes as f64 / least * 1e3;
+        println!(
+            "{name} x {rows}: {median:.3} ms median, {least:.3} ms least, {:.1} GB/s, {:.0} % of the read bandwidth",
+            rate / 1e9,
+            rate / read * 100.0
+        );
+    };
+    for rows in [1, 2, 4] {
+        let times = time(30, || model.body(pool, rows, &mut space))?;
+        report("blocks", rows, model.body_bytes(), times);
+        let x = &space.x[..rows * WIDTH];
+        let logits = &mut space.logits[..rows * VOCABULARY];
+        let head = model.head.layer()?;
+        let times = time(30, || Ok(linear(pool, x, head, None, logits)?))?;
+        report("head", rows, head_bytes, times);
+    }
+    let numbers: usize = model
+        .layers
+        .iter()
+        .flatten()
+        .map(|s| s.rows * s.columns)
+        .sum();
+    for rows in [8, 16, 32, 128, 512] {
+        let [median, least] = time(5, || model.body(pool, rows, &mut space))?;
+        println!(
+            "blocks x {rows}: {median:.1} ms median, {least:.1} ms least, {:.1} GFLOP/s, {:.0} rows/s",
+            2.0 * (numbers * rows) as f64 / least / 1e6,
+            rows as f64 / least * 1e3
+        );
+    }
+    Ok(())
+}
+
+fn attentions(pool: &Pool) -> Result<(), Failure> {
+    let layer = Attention {
+        heads: 9,
+        kv_heads: 3,
+        dim: 64,
+        scale: 0.125,
+        mask: Mask::Causal,
+        window: None,
+        softcap: None,
+    };
+    for (tokens, length) in [(1, 128), (1, 1024), (1, 8192), (128, 128), (512, 512)] {
+        let query = vec![0.5; tokens * WIDTH];
+        let cache = vec![0.25; length * CACHED];
+        let mut out = vec![0.0; tokens * WIDTH];
+        let sequence = Sequence {
+            query: &query,
+            start: length - tokens,
+            length,
+            keys: &cache,
+            values: &cache,
+            position_stride: CACHED,
+            head_stride: 64,
+        };
+        let [median, least] = time(20, || {
+            Ok(attention(pool, &layer, &[sequence], &mut [&mut out])?)
+        })?;
+        println!("attention of {tokens} over {length}: {median:.3} ms median, {least:.3} ms least");
+    }
+    Ok(())
+}
+
+fn rows(pool: &Pool) -> Result<(), Failure> {
+    let x = vec![0.5; WIDTH];
+    let mut out = vec![0.0; WIDTH];
+    let [median, least] = time(1000, || Ok(rms_norm(pool, &x, &x, 1e-5, &mut out)?))?;
+    println!(
+        "rms_norm of {WIDTH}: {:.2} us median, {:.2} us least",
+        median * 1e3,
+        least * 1e3
+    );
+    Ok(())
+}
+
+fn pool_cost(pool: &Pool) -> Result<(), Failure> {
+    let [median, least] = time(10_000, || Ok(pool.run(|_, _| ())?))?;
+    println!(
+        "empty run: {:.2} us median, {:.2} us least",
+        median * 1e3,
+        least * 1e3
+    );
+    Ok(())
+}
+
+fn main() -> Result<(), Failure> {
+    let pool = Pool::global()?;
+    println!("{} threads, form {}", pool.threads(), pool.form());
+    let chosen: Vec<_> = std::env::args()
+        .skip(1)
+        .filter(|a| !a.starts_with("--"))
+        .collect();
+    let parts: [(&str, fn(&Pool) -> Result<(), Failure>); 4] = [
+        ("pool", pool_cost),
+        ("rows", rows),
+        ("linear", linears),
+        ("attention", attentions),
+    ];
+    for (name, part) in parts {
+        if chosen.is_empty() || chosen.iter().any(|c| c == name) {
+            part(pool)?;
+        }
+    }
+    Ok(())
+}

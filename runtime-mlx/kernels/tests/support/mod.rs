@@ -1,0 +1,163 @@
+//! Weights in every format, and plain `f64` evaluations to hold kernels against.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use half::{bf16, f16};
+use mlxcel_ir::{DType, WeightData, WeightDecl, WeightFormat};
+use mlxcel_kernels::{Form, Pool};
+
+/// A small deterministic generator.
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next 31 bits.
+    pub fn bits(&mut self) -> u32 {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        let mixed = (self.0 >> 33) as u32;
+        mixed ^ (mixed >> 15)
+    }
+
+    /// Below `limit`.
+    pub fn below(&mut self, limit: usize) -> usize {
+        self.bits() as usize % limit
+    }
+
+    /// In `-1.0..1.0`.
+    pub fn number(&mut self) -> f32 {
+        self.bits() as f32 / (1u32 << 30) as f32 - 1.0
+    }
+
+    /// `count` numbers in `-1.0..1.0`.
+    pub fn numbers(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| self.number()).collect()
+    }
+}
+
+/// Pools of every available form, with one, two and three threads.
+pub fn pools() -> Vec<Pool> {
+    let mut pools = Vec::new();
+    for form in Form::available() {
+        for threads in [1, 2, 3] {
+            pools.push(Pool::with_form(threads, form).expect("the form is available"));
+        }
+    }
+    pools
+}
+
+/// A weight with its stored bytes, which start one byte off any alignment, and its values.
+pub struct Weight {
+    pub declaration: WeightDecl,
+    parts: [Vec<u8>; 3],
+    /// `[N, K]`.
+    pub values: Vec<f64>,
+}
+
+impl Weight {
+    /// A random weight.
+    pub fn random(rows: usize, columns: usize, format: WeightFormat, random: &mut Random) -> Self {
+        let declaration = WeightDecl {
+            name: "weight".into(),
+            shape: vec![rows, columns],
+            format,
+        };
+        let mut parts = [vec![0], vec![0], vec![0]];
+        let mut values = Vec::with_capacity(rows * columns);
+        match format {
+            WeightFormat::Dense(dtype) => {
+                for _ in 0..rows * columns {
+                    values.push(push(&mut parts[0], dtype, random.number()));
+                }
+            }
+            WeightFormat::Affine { bits, group, scale } => {
+                let words = rows * columns * usize::from(bits) / 32;
+                for _ in 0..words {
+                    let word = random.bits() ^ (random.bits() << 8);
+                    parts[0].extend(word.to_le_bytes());
+                }
+                let (mut scales, mut biases) = (Vec::new(), Vec::new());
+                let top = ((1u32 << bits) - 1) as f32;
+                for _ in 0..rows * columns / group {
+                    let size = (random.number() + 1.5) / top;
+                    scales.push(push(&mut parts[1], scale, size));
+                    biases.push(push(&mut parts[2], scale, -0.5 * size * top));
+                }
+                let bits = usize::from(bits);
+                for i in 0..rows * columns {
+                    let code = (0..bits).fold(0u32, |code, bit| {
+                        let at = i * bits + bit;
+                        code | (u32::from(parts[0][1 + at / 8] >> (at % 8) & 1) << bit)
+                    });
+                    values.push(scales[i / group] * f64::from(code) + biases[i / group]);
+                }
+            }
+        }
+        Weight {
+            declaration,
+            parts,
+            values,
+        }
+    }
+
+    /// The stored bytes.
+    pub fn data(&self) -> WeightData<'_> {
+        WeightData {
+            values: &self.parts[0][1..],
+            scales: &self.parts[1][1..],
+            biases: &self.parts[2][1..],
+        }
+    }
+
+    /// `x[M, K] · weightᵀ`.
+    pub fn product(&self, x: &[f32]) -> Vec<f64> {
+        let columns = self.declaration.shape[1];
+        let mut out = Vec::new();
+        for x in x.chunks(columns) {
+            for row in self.values.chunks(columns) {
+                out.push(row.iter().zip(x).map(|(w, x)| w * f64::from(*x)).sum());
+            }
+        }
+        out
+    }
+}
+
+fn push(bytes: &mut Vec<u8>, dtype: DType, value: f32) -> f64 {
+    match dtype {
+        DType::F16 => {
+            bytes.extend(f16::from_f32(value).to_le_bytes());
+            f16::from_f32(value).to_f64()
+        }
+        DType::BF16 => {
+            bytes.extend(bf16::from_f32(value).to_le_bytes());
+            bf16::from_f32(value).to_f64()
+        }
+        _ => {
+            bytes.extend(value.to_le_bytes());
+            value.into()
+        }
+    }
+}
+
+/// Root mean square of the difference over that of the expected values.
+pub fn relative_error(found: &[f32], expected: &[f64]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let square = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>();
+    let off = square(&mut found.iter().zip(expected).map(|(f, e)| f64::from(*f) - e));
+    let size = square(&mut expected.iter().copied());
+    if off == 0.0 { 0.0 } else { (off / size).sqrt() }
+}
+
+/// Every weight format that kernels read, with groups that fit `columns`.
+pub fn formats(columns: usize) -> Vec<WeightFormat> {
+    let floats = [DType::F32, DType::F16, DType::BF16];
+    let mut formats: Vec<_> = floats.into_iter().map(WeightFormat::Dense).collect();
+    for bits in [2, 3, 4, 6, 8] {
+        for group in [16, 32, 48, 64, 128] {
+            if columns % group == 0 && columns * usize::from(bits) % 32 == 0 {
+                formats.extend(floats.map(|scale| WeightFormat::Affine { bits, group, scale }));
+            }
+        }
+    }
+    formats
+}
