@@ -19,6 +19,7 @@ mod open;
 pub mod sample;
 pub mod session;
 pub mod stop;
+mod text;
 pub mod thread;
 
 pub use detokenize::{Decode, Detokenizer};

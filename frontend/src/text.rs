@@ -166,6 +166,22 @@ impl Text {
         self.tokenizer.token_to_id(token)
     }
 
+    /// One more than the largest id that stands for a token. A model may have embeddings for more,
+    /// which are padding.
+    pub fn vocabulary(&self) -> usize {
+        let added = self.tokenizer.get_added_tokens_decoder();
+        let most = added.keys().max().map_or(0, |&id| id as usize + 1);
+        most.max(self.tokenizer.get_vocab_size(true))
+    }
+
+    /// Whether `token` stands for one byte, spelled `<0xE2>`, that is text only together with the
+    /// bytes around it.
+    pub fn is_byte(&self, token: u32) -> bool {
+        let spelling = self.tokenizer.id_to_token(token);
+        let digits = spelling.as_deref().and_then(|s| s.strip_prefix("<0x")?.strip_suffix('>'));
+        digits.is_some_and(|digits| digits.len() == 2 && u8::from_str_radix(digits, 16).is_ok())
+    }
+
     /// Whether the model has a chat template.
     pub fn has_template(&self) -> bool {
         self.template.is_some()
