@@ -89,12 +89,23 @@ impl Artifact {
     ///
     /// # Errors
     /// [`Error::Artifact`] if the artifact is for another device, this processor lacks an instruction
-    /// set that it uses, or the manifest does not describe the module; else as [`Module::load`].
+    /// set that it uses, or manifest, module and weights do not belong together; [`Error::Memory`].
     pub fn load(&self, device: &Device) -> Result<Module, Error> {
         self.target
             .check(device.spec())
             .map_err(|problem| self.error(problem))?;
-        let module = Module::load(device, &self.module, &self.parameters()?)?;
+        let at = |name: &str, error: Error| Error::Artifact {
+            path: self.folder.join(name),
+            problem: error.to_string(),
+        };
+        let module =
+            Module::load(device, &self.module, &self.parameters()?).map_err(
+                |error| match error {
+                    Error::Module { .. } => at(MODULE, error),
+                    Error::Weights { .. } => at(WEIGHTS, error),
+                    other => other,
+                },
+            )?;
         self.check_functions(&module)?;
         Ok(module)
     }
@@ -146,7 +157,9 @@ impl Artifact {
     /// manifest implies.
     fn check_functions(&self, module: &Module) -> Result<(), Error> {
         for function in &self.manifest.functions {
-            let signature = module.function(&function.name)?;
+            let signature = module
+                .function(&function.name)
+                .map_err(|error| self.error(format!("functions: {error}")))?;
             let mut inputs = vec![
                 tensor_type(DType::I32, &[function.batch, function.tokens]),
                 tensor_type(DType::I32, &[function.batch]),

@@ -28,20 +28,23 @@ pub(crate) fn read_manifest(folder: &Path) -> Result<Manifest, Error> {
         return Err(error(format!("{size} bytes are too many for a manifest")));
     }
     let text = fs::read_to_string(&path).map_err(|cause| error(cause.to_string()))?;
-    let value: serde_json::Value =
-        serde_json::from_str(&text).map_err(|cause| error(cause.to_string()))?;
+    parse_manifest(&text).map_err(error)
+}
+
+fn parse_manifest(text: &str) -> Result<Manifest, String> {
+    let value: serde_json::Value = serde_json::from_str(text).map_err(|cause| cause.to_string())?;
     match value["format"].as_u64() {
         Some(format) if format == u64::from(FORMAT) => {}
         Some(format) => {
-            return Err(error(format!(
+            return Err(format!(
                 "format is {format}, and this build reads {FORMAT}: compile the model again, or \
                  use the mlxcel that made it"
-            )));
+            ));
         }
-        None => return Err(error("format: a number is missing".to_string())),
+        None => return Err("format: a number is missing".to_string()),
     }
-    let manifest = serde_json::from_str(&text).map_err(|cause| error(cause.to_string()))?;
-    check_fields(&manifest).map_err(error)?;
+    let manifest = serde_json::from_str(text).map_err(|cause| cause.to_string())?;
+    check_fields(&manifest)?;
     Ok(manifest)
 }
 
@@ -121,4 +124,100 @@ pub(crate) fn open_part(folder: &Path, name: &str, part: &Part) -> Result<Mmap, 
         )));
     }
     Ok(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_manifest;
+    use crate::layout::BufferLayout;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    fn valid() -> Value {
+        json!({
+            "format": 1, "mlxcel": "0", "model": "m", "family": "f", "source": "",
+            "target": "iree-cpu", "chip": "generic",
+            "compiler": {"version": "", "flags": []},
+            "context": 16, "vocabulary": 8,
+            "functions": [{"name": "decode", "batch": 1, "tokens": 1, "outputs": ["token"]}],
+            "buffers": [{"name": "c", "dtype": "f32", "shape": [1, 16, 2], "tokens_dim": 1}],
+            "dispatches": 1,
+            "parts": {"module.vmfb": {"sha256": "", "bytes": 1}},
+        })
+    }
+
+    #[test]
+    fn accepts_a_valid_manifest() {
+        let manifest = parse_manifest(&valid().to_string()).unwrap();
+        assert_eq!(BufferLayout::all(&manifest).unwrap()[0].bytes(), 16 * 2 * 4);
+    }
+
+    /// Replaces the leaf that the path of `choices` leads to.
+    fn replace(value: &mut Value, choices: &[usize], by: Value) {
+        let Some((&choice, rest)) = choices.split_first() else {
+            *value = by;
+            return;
+        };
+        let child = match value {
+            Value::Object(object) if !object.is_empty() => {
+                let index = choice % object.len();
+                object.values_mut().nth(index)
+            }
+            Value::Array(list) if !list.is_empty() => {
+                let index = choice % list.len();
+                list.get_mut(index)
+            }
+            _ => None,
+        };
+        match child {
+            Some(child) => replace(child, rest, by),
+            None => *value = by,
+        }
+    }
+
+    fn leaf() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            Just(Value::Null),
+            any::<u64>().prop_map(|number| json!(number)),
+            (0u64..20).prop_map(|number| json!(number)),
+            any::<f64>().prop_map(|number| json!(number)),
+            ".{0,8}".prop_map(|text| json!(text)),
+            Just(json!([])),
+            prop::collection::vec(any::<u64>(), 0..4).prop_map(|list| json!(list)),
+            Just(json!({"..": {"sha256": "", "bytes": 0}})),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_accepted_is_within_bounds(
+            edits in prop::collection::vec(
+                (prop::collection::vec(0usize..16, 1..5), leaf()),
+                1..4,
+            ),
+        ) {
+            let mut value = valid();
+            for (path, by) in edits {
+                replace(&mut value, &path, by);
+            }
+            if let Ok(manifest) = parse_manifest(&value.to_string()) {
+                let limit = i32::MAX as usize;
+                prop_assert!((1..=limit).contains(&manifest.context));
+                prop_assert!((1..=limit).contains(&manifest.vocabulary));
+                for function in &manifest.functions {
+                    prop_assert!(function.batch > 0);
+                    prop_assert!((1..=manifest.context).contains(&function.tokens));
+                }
+                prop_assert!(manifest.parts.keys().all(|name| !name.contains("..")));
+                for layout in BufferLayout::all(&manifest).into_iter().flatten() {
+                    prop_assert_eq!(layout.used_bytes(manifest.context), layout.bytes());
+                }
+            }
+        }
+
+        #[test]
+        fn no_text_panics(text in ".{0,60}") {
+            let _ = parse_manifest(&text);
+        }
+    }
 }

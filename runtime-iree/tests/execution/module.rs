@@ -68,11 +68,16 @@ fn computes_with_parameters() {
 
 #[test]
 fn takes_and_returns_unsigned_integers_and_truth_values() {
-    let Some(module) = toy_on("local-sync") else { return };
+    let Some(module) = toy_on("local-sync") else {
+        return;
+    };
     let numbers = |values: [u32; 3]| HostTensor {
         dtype: DType::U32,
         shape: vec![3],
-        bytes: values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        bytes: values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect(),
     };
     let truths = |values: [u8; 3]| HostTensor {
         dtype: DType::Bool,
@@ -88,7 +93,9 @@ fn takes_and_returns_unsigned_integers_and_truth_values() {
 
 #[test]
 fn returns_the_updated_cache() {
-    let Some(module) = toy_on("local-task") else { return };
+    let Some(module) = toy_on("local-task") else {
+        return;
+    };
     let one = |value| HostTensor::i32([1], &[value]);
     let cache = HostTensor::f32([1, CONTEXT, 1, WIDTH], &[0.0; CONTEXT * WIDTH]);
     let tokens = HostTensor::i32([1, 4], &[3, 5, 0, 0]);
@@ -96,7 +103,10 @@ fn returns_the_updated_cache() {
         .call("prefill", &[tokens, one(0), one(2), cache])
         .unwrap();
     let logits = toy::logits(&[3, 5]);
-    assert_eq!(results[0], HostTensor::f32([1, VOCABULARY], &logits[VOCABULARY..]));
+    assert_eq!(
+        results[0],
+        HostTensor::f32([1, VOCABULARY], &logits[VOCABULARY..])
+    );
     assert_eq!(results[1].to_f64(), [f64::from(toy::choice(&[3, 5]))]);
     let expect = [3, 5].map(|token| toy::embedding()[token * WIDTH..][..WIDTH].to_vec());
     let updated: Vec<f64> = results[2].to_f64();
@@ -106,9 +116,14 @@ fn returns_the_updated_cache() {
 
 #[test]
 fn names_what_is_wrong_with_a_call() {
-    let Some(module) = toy_on("local-sync") else { return };
+    let Some(module) = toy_on("local-sync") else {
+        return;
+    };
     let check = |function: &str, inputs: &[HostTensor], expect: &str| {
-        assert_eq!(module.call(function, inputs).unwrap_err().to_string(), expect);
+        assert_eq!(
+            module.call(function, inputs).unwrap_err().to_string(),
+            expect
+        );
     };
     let x = || HostTensor::f32([2, 4], &[0.0; 8]);
     check(
@@ -188,10 +203,14 @@ fn names_the_device_that_cannot_be_had() {
 
 #[test]
 fn a_module_can_move_to_another_thread() {
-    let Some(module) = toy_on("local-task") else { return };
+    let Some(module) = toy_on("local-task") else {
+        return;
+    };
     let worker = std::thread::spawn(move || {
         let x = HostTensor::f32([2, 4], &[1.0; 8]);
-        module.call("scaled", &[x, scalar(1)]).map(|results| results.len())
+        module
+            .call("scaled", &[x, scalar(1)])
+            .map(|results| results.len())
     });
     assert_eq!(worker.join().unwrap(), Ok(1));
 }

@@ -46,9 +46,17 @@ fn prompts_of_every_length_give_their_logits() {
             runtime.release(sequence).unwrap();
         };
         check(&mut runtime, Want::Nothing, RowOutput::Nothing);
-        check(&mut runtime, Want::Token, RowOutput::Token(toy::choice(prompt)));
+        check(
+            &mut runtime,
+            Want::Token,
+            RowOutput::Token(toy::choice(prompt)),
+        );
         check(&mut runtime, Want::Logits, last(prompt));
-        check(&mut runtime, Want::AllLogits, RowOutput::Logits(toy::logits(prompt)));
+        check(
+            &mut runtime,
+            Want::AllLogits,
+            RowOutput::Logits(toy::logits(prompt)),
+        );
     }
     assert_eq!(runtime.statistics().sequences, 0);
 }
@@ -57,7 +65,11 @@ fn prompts_of_every_length_give_their_logits() {
 fn chosen_tokens_need_not_be_read_before_the_next_step() {
     let Some(mut runtime) = runtime() else { return };
     let sequence = runtime.create().unwrap();
-    let mut tickets = vec![runtime.submit(&[row(sequence, &PROMPT[..5], Want::Token)]).unwrap()];
+    let mut tickets = vec![
+        runtime
+            .submit(&[row(sequence, &PROMPT[..5], Want::Token)])
+            .unwrap(),
+    ];
     for _ in 0..6 {
         let chosen = Row {
             sequence,
@@ -85,7 +97,10 @@ fn one_step_extends_several_sequences() {
         row(second, &PROMPT[7..], Want::Token),
     ];
     let ticket = runtime.submit(&rows).unwrap();
-    let expect = [last(&PROMPT[..7]), RowOutput::Token(toy::choice(&PROMPT[7..]))];
+    let expect = [
+        last(&PROMPT[..7]),
+        RowOutput::Token(toy::choice(&PROMPT[7..])),
+    ];
     assert_eq!(runtime.wait(ticket).unwrap(), expect);
 }
 
@@ -111,7 +126,10 @@ fn forks_and_truncations_do_not_disturb_each_other() {
     });
     runtime.truncate(fork, 2).unwrap();
     let tokens = [PROMPT[0], PROMPT[1], 6];
-    assert_eq!(step(&mut runtime, row(fork, &[6], Want::Logits)), last(&tokens));
+    assert_eq!(
+        step(&mut runtime, row(fork, &[6], Want::Logits)),
+        last(&tokens)
+    );
     assert_eq!(runtime.truncate(fork, 4), {
         Err(Error::Truncate {
             sequence: fork.0,
@@ -127,17 +145,25 @@ fn forks_and_truncations_do_not_disturb_each_other() {
 
 #[test]
 fn saved_sequences_come_back_in_another_runtime() {
-    let (Some(mut runtime), Some(mut other)) = (runtime(), runtime()) else { return };
+    let (Some(mut runtime), Some(mut other)) = (runtime(), runtime()) else {
+        return;
+    };
     let sequence = runtime.create().unwrap();
     step(&mut runtime, row(sequence, &PROMPT[..7], Want::Nothing));
     let saved = runtime.save(sequence).unwrap();
     let restored = other.restore(&saved).unwrap();
     assert_eq!(other.len(restored), Ok(7));
-    assert_eq!(step(&mut other, row(restored, &PROMPT[7..8], Want::Logits)), last(&PROMPT[..8]));
+    assert_eq!(
+        step(&mut other, row(restored, &PROMPT[7..8], Want::Logits)),
+        last(&PROMPT[..8])
+    );
 
     let mut check = |saved: &[u8], expect: &str| {
         let error = other.restore(saved).unwrap_err();
-        assert!(matches!(&error, Error::Saved(text) if text.contains(expect)), "{error}");
+        assert!(
+            matches!(&error, Error::Saved(text) if text.contains(expect)),
+            "{error}"
+        );
     };
     check(&[], "too short");
     check(&saved[..saved.len() - 1], "bytes, and 7 tokens take");
@@ -164,19 +190,39 @@ fn refuses_steps_that_cannot_be_and_stays_usable() {
         assert_eq!(runtime.len(sequence), Ok(PROMPT.len()));
     };
     let good = row(sequence, &[1], Want::Token);
-    refuse(&mut runtime, &[good, row(absent, &[1], Want::Token)], Error::UnknownSequence(77));
-    refuse(&mut runtime, &[good, good], Error::RepeatedSequence(sequence.0));
-    refuse(&mut runtime, &[row(sequence, &[], Want::Token)], Error::NoTokens(sequence.0));
-    refuse(&mut runtime, &[row(sequence, &[8], Want::Token)], Error::UnknownToken {
-        token: 8,
-        vocabulary: VOCABULARY,
-    });
-    refuse(&mut runtime, &[row(sequence, &[0; 6], Want::Token)], Error::ContextFull {
-        sequence: sequence.0,
-        length: 11,
-        new: 6,
-        capacity: CONTEXT,
-    });
+    refuse(
+        &mut runtime,
+        &[good, row(absent, &[1], Want::Token)],
+        Error::UnknownSequence(77),
+    );
+    refuse(
+        &mut runtime,
+        &[good, good],
+        Error::RepeatedSequence(sequence.0),
+    );
+    refuse(
+        &mut runtime,
+        &[row(sequence, &[], Want::Token)],
+        Error::NoTokens(sequence.0),
+    );
+    refuse(
+        &mut runtime,
+        &[row(sequence, &[8], Want::Token)],
+        Error::UnknownToken {
+            token: 8,
+            vocabulary: VOCABULARY,
+        },
+    );
+    refuse(
+        &mut runtime,
+        &[row(sequence, &[0; 6], Want::Token)],
+        Error::ContextFull {
+            sequence: sequence.0,
+            length: 11,
+            new: 6,
+            capacity: CONTEXT,
+        },
+    );
     let chosen = Row {
         sequence,
         tokens: Tokens::Chosen,

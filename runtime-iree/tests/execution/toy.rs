@@ -23,7 +23,9 @@ pub(crate) const CONTEXT: usize = 16;
 /// The embedding, `f32[VOCABULARY, WIDTH]`.
 pub(crate) fn embedding() -> Vec<f32> {
     let count = VOCABULARY * WIDTH;
-    (0..count).map(|i| ((i * 7 + i / 5) % 11) as f32 - 5.0).collect()
+    (0..count)
+        .map(|i| ((i * 7 + i / 5) % 11) as f32 - 5.0)
+        .collect()
 }
 
 /// The logits `[tokens.len(), VOCABULARY]` after each token.
@@ -94,8 +96,12 @@ fn compiler() -> Option<PathBuf> {
 }
 
 fn program() -> String {
-    let steps = [("decode", 1, false), ("prefill", 4, false), ("every", 4, true)]
-        .map(|(name, tokens, every)| step(name, tokens, every));
+    let steps = [
+        ("decode", 1, false),
+        ("prefill", 4, false),
+        ("every", 4, true),
+    ]
+    .map(|(name, tokens, every)| step(name, tokens, every));
     format!(
         r#"module @toy {{
   util.global private @embed = #flow.parameter.named<"model"::"embed"> : tensor<8x4xf32>
