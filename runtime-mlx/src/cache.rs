@@ -94,3 +94,25 @@ fn fit(
         None => ops::contiguous(&fresh, stream)?,
     })
 }
+
+impl ArrayCache {
+    /// A cache that holds `length` tokens, keys and values `[heads, length, width]`.
+    pub(crate) fn with(
+        state: &StateDecl,
+        keys: &[f32],
+        values: &[f32],
+        length: usize,
+    ) -> Result<Self, Fail> {
+        let array = |numbers: &[f32], width: usize| -> Result<Array, Fail> {
+            let shape = dims(&[1, state.heads, length, width])?;
+            let bytes = bytemuck::cast_slice(numbers);
+            Ok(Array::from_bytes(bytes, &shape, Dtype::F32)?)
+        };
+        Ok(Self {
+            parts: [
+                Some(array(keys, state.key_dim)?),
+                Some(array(values, state.value_dim)?),
+            ],
+        })
+    }
+}

@@ -1,9 +1,7 @@
 //! One execution of any graph, with empty caches.
 
 use crate::Error;
-use crate::cache::ArrayCache;
 use crate::fail::Fail;
-use crate::kernel::HostCache;
 use crate::machine::{Cache, Machine, bind, to_host};
 use crate::plan::{Operations, Plan};
 use mlxcel_ir::{Bindings, Graph, HostTensor, Symbol, WeightSource};
@@ -58,7 +56,7 @@ fn run(
     let plan = Plan::new(graph, source, operations, &Arc::new(pool), &stream)?;
     let (host, values) = bind(&plan, bindings, inputs)?;
     let rows = bindings.get(Symbol::B).unwrap_or(1);
-    let mut caches: Vec<Vec<Cache>> = (0..rows).map(|_| empty_caches(graph, operations)).collect();
+    let mut caches: Vec<Vec<Cache>> = (0..rows).map(|_| plan.empty_caches()).collect();
     let mut machine = Machine {
         stream: &stream,
         bindings: *bindings,
@@ -80,17 +78,6 @@ fn run(
             eval([value]).map_err(|error| failed(error.into()))?;
             let host = to_host(value, &stream).map_err(failed)?;
             Ok((output.name.clone(), host))
-        })
-        .collect()
-}
-
-/// Empty caches of one sequence.
-pub(crate) fn empty_caches(graph: &Graph, operations: Operations) -> Vec<Cache> {
-    let states = graph.states.iter();
-    states
-        .map(|state| match operations {
-            Operations::Mlx => Cache::Arrays(ArrayCache::default()),
-            Operations::Kernels => Cache::Host(Arc::new(HostCache::new(state))),
         })
         .collect()
 }

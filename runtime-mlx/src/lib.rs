@@ -21,7 +21,12 @@ mod kernel;
 mod machine;
 mod mlx;
 mod plan;
+mod runtime;
+mod saved;
+mod sequence;
+mod steps;
 mod weight;
 
 pub use error::Error;
 pub use evaluate::{evaluate, evaluate_with_kernels};
+pub use runtime::{Device, Graphs, Options, Runtime, Statistics};

@@ -1,9 +1,10 @@
 //! Plans: a graph as a flat list of steps with everything resolved that does not depend on a call.
 
 use crate::Error;
+use crate::cache::ArrayCache;
 use crate::fail::Fail;
 use crate::kernel;
-use crate::machine::Machine;
+use crate::machine::{Cache, Machine};
 use crate::mlx;
 use crate::weight::{Loader, Weight};
 use mlxcel_ir::{Graph, ValueId, WeightSource};
@@ -50,6 +51,8 @@ pub(crate) struct Plan {
     pub(crate) parameters: Vec<Option<Array>>,
     /// Values that must be computed so that every effect on a state has happened.
     pub(crate) effects: Vec<usize>,
+    /// For each state whether its caches are kept for kernels.
+    pub(crate) host_states: Vec<bool>,
 }
 
 impl Plan {
@@ -65,8 +68,14 @@ impl Plan {
         stream: &Stream,
     ) -> Result<Self, Error> {
         check(graph)?;
-        let mut steps = match operations {
-            Operations::Mlx => (0..graph.nodes.len()).map(|n| plain(graph, n)).collect(),
+        let kernel::Planned {
+            mut steps,
+            host_states,
+        } = match operations {
+            Operations::Mlx => kernel::Planned {
+                steps: (0..graph.nodes.len()).map(|n| plain(graph, n)).collect(),
+                host_states: vec![false; graph.states.len()],
+            },
             Operations::Kernels => kernel::plan(graph, source, pool)?,
         };
         let effects = final_effects(graph);
@@ -104,7 +113,19 @@ impl Plan {
             weights,
             parameters,
             effects,
+            host_states,
         })
+    }
+
+    /// Empty caches of one sequence.
+    pub(crate) fn empty_caches(&self) -> Vec<Cache> {
+        let states = self.graph.states.iter().zip(&self.host_states);
+        states
+            .map(|(state, host)| match host {
+                true => Cache::Host(Arc::new(kernel::HostCache::new(state))),
+                false => Cache::Arrays(ArrayCache::default()),
+            })
+            .collect()
     }
 
     /// An error of node `node`.
@@ -185,7 +206,7 @@ fn check(graph: &Graph) -> Result<(), Error> {
 }
 
 /// The results of the nodes with a state that no other node with a state depends on.
-fn final_effects(graph: &Graph) -> Vec<usize> {
+pub(crate) fn final_effects(graph: &Graph) -> Vec<usize> {
     let mut followed = vec![false; graph.inputs.len() + graph.nodes.len()];
     let mut last = Vec::new();
     for (index, node) in graph.nodes.iter().enumerate().rev() {

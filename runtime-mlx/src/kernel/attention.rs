@@ -1,0 +1,110 @@
+//! Attention over caches that are appended to in place, for rows of different sequences.
+
+use super::body::{floats, integers, kernel, only};
+use super::{HostCache, Step, apply};
+use crate::fail::Fail;
+use crate::machine::{Cache, Machine};
+use crate::plan::{self, Plan};
+use mlxcel_ir::Symbol;
+use mlxcel_kernels::{self as kernels, Pool};
+use std::sync::Arc;
+
+/// The step of an attention node. Its operands are q, k, v and start.
+pub(super) struct Attention {
+    pub(super) pool: Arc<Pool>,
+    pub(super) label: Arc<str>,
+    pub(super) layer: kernels::Attention,
+    /// Number of the state.
+    pub(super) state: usize,
+}
+
+impl Step for Attention {
+    fn record(
+        &self,
+        plan: &Plan,
+        step: &plan::Step,
+        machine: &mut Machine<'_>,
+    ) -> Result<(), Fail> {
+        let caches: Vec<Arc<HostCache>> = machine
+            .rows
+            .iter()
+            .map(|row| match row.get(self.state) {
+                Some(Cache::Host(cache)) => Ok(cache.clone()),
+                _ => Err(Fail(format!("no cache {} for kernels", self.state))),
+            })
+            .collect::<Result<_, _>>()?;
+        if machine.checked {
+            check(machine, step)?;
+        }
+        let (pool, layer) = (self.pool.clone(), self.layer);
+        let run = kernel(self.label.clone(), move |inputs, outputs| {
+            let [q, k, v] = [floats(inputs, 0)?, floats(inputs, 1)?, floats(inputs, 2)?];
+            let starts = integers(inputs, 3)?;
+            attend(&pool, &layer, &caches, [q, k, v], starts, only(outputs)?)
+        });
+        apply("attention", run, plan, step, machine)
+    }
+}
+
+/// What a runtime's own bookkeeping rules out.
+fn check(machine: &Machine<'_>, step: &plan::Step) -> Result<(), Fail> {
+    let starts = machine.starts(step.operands[3])?;
+    let tokens = machine.value(step.operands[0])?.shape().get(1).copied();
+    let tokens = tokens.unwrap_or(0) as usize;
+    let capacity = machine.bindings.get(Symbol::S).unwrap_or(usize::MAX);
+    match starts
+        .iter()
+        .find(|&&start| start > capacity.saturating_sub(tokens))
+    {
+        Some(start) => Err(Fail(format!(
+            "positions {start}..{} do not fit a cache of {capacity}",
+            start + tokens
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn attend(
+    pool: &Pool,
+    layer: &kernels::Attention,
+    caches: &[Arc<HostCache>],
+    [q, k, v]: [&[f32]; 3],
+    starts: &[i32],
+    out: &mut [f32],
+) -> Result<(), Fail> {
+    let rows = caches.len();
+    if starts.len() != rows || rows == 0 {
+        return Err(format!("{} starts for {rows} caches", starts.len()).into());
+    }
+    let (query, new) = (q.len() / rows, k.len() / rows);
+    if query == 0 || new == 0 {
+        return Ok(());
+    }
+    let mut held = Vec::with_capacity(rows);
+    for (index, (cache, &start)) in caches.iter().zip(starts).enumerate() {
+        let start = usize::try_from(start).map_err(|_| format!("start {start} is negative"))?;
+        let mut parts = cache.lock();
+        let range = index * new..(index + 1) * new;
+        let rows = [
+            k.get(range.clone()).ok_or("keys are missing")?,
+            v.get(range).ok_or("values are missing")?,
+        ];
+        HostCache::append(&mut parts, cache.row(), start, rows)?;
+        held.push((start, start + new / cache.row().max(1), cache.row(), parts));
+    }
+    let sequences: Vec<kernels::Sequence<'_>> = held
+        .iter()
+        .zip(q.chunks_exact(query))
+        .map(|((start, length, row, parts), query)| kernels::Sequence {
+            query,
+            start: *start,
+            length: *length,
+            keys: &parts[0],
+            values: &parts[1],
+            position_stride: *row,
+            head_stride: layer.dim,
+        })
+        .collect();
+    let mut outs: Vec<&mut [f32]> = out.chunks_exact_mut(query).collect();
+    Ok(kernels::attention(pool, layer, &sequences, &mut outs)?)
+}

@@ -1,0 +1,402 @@
+//! Sequences of tokens over a model's graphs: the vocabulary of [`mlxcel_ir::step`].
+
+use crate::Error;
+use crate::evaluate::{device, threads};
+use crate::fail::Fail;
+use crate::plan::{Operations, Plan};
+use crate::saved;
+use crate::sequence::{Sequence, Sequences};
+use crate::steps::{Group, Pending, group};
+use mlxcel_ir::step::{LOGITS, Row, RowOutput, SequenceId, TOKEN, Ticket, Tokens};
+use mlxcel_ir::{Graph, ValueId, WeightSource};
+use mlxcel_kernels::Pool;
+use mlxcel_mlx_sys::Stream;
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+/// The graphs of a model that a runtime executes. Both have the same states.
+#[derive(Clone, Debug)]
+pub struct Graphs {
+    /// With the outputs `logits` `f32[B, V]` and `token` `i32[B]` after the last token.
+    pub last: Graph,
+    /// With the output `logits` `f32[B, T, V]`.
+    pub all: Graph,
+}
+
+/// Where a runtime computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Device {
+    /// On the CPU, by own kernels where there are any.
+    #[default]
+    Cpu,
+    /// On the CPU, by operations of MLX alone: slow, for comparison.
+    CpuMlx,
+    /// On the GPU that MLX sees, by its operations.
+    Gpu,
+}
+
+/// How a runtime is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Tokens that a sequence may hold.
+    pub context: usize,
+    /// Threads for kernels on the CPU; `None` takes `MLXCEL_THREADS`, or one per core.
+    pub threads: Option<usize>,
+    /// Where to compute.
+    pub device: Device,
+}
+
+impl Options {
+    /// On the CPU with all cores.
+    pub fn new(context: usize) -> Self {
+        Self {
+            context,
+            threads: None,
+            device: Device::Cpu,
+        }
+    }
+}
+
+/// What a runtime holds in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statistics {
+    /// The device.
+    pub device: String,
+    /// Bytes of the weights.
+    pub weight_bytes: usize,
+    /// Bytes of the caches of all sequences.
+    pub cache_bytes: usize,
+    /// Sequences alive.
+    pub sequences: usize,
+}
+
+/// A model's graphs on a device, and the sequences that it holds.
+///
+/// [`Runtime::submit`] records a step and starts it; the device works on it while the caller does
+/// other things, for instance submits the next step with [`Tokens::Chosen`].
+pub struct Runtime {
+    pub(crate) plans: Plans,
+    pub(crate) stream: Stream,
+    pub(crate) sequences: Sequences,
+    outstanding: VecDeque<(u64, Vec<Pending>)>,
+    next_ticket: u64,
+    options: Options,
+    vocabulary: usize,
+    fingerprint: u64,
+    weight_bytes: usize,
+}
+
+/// The plans of [`Graphs`], with the values of their outputs.
+pub(crate) struct Plans {
+    pub(crate) last: Plan,
+    pub(crate) last_logits: usize,
+    pub(crate) last_token: usize,
+    pub(crate) all: Plan,
+    pub(crate) all_logits: usize,
+}
+
+fn output(graph: &Graph, name: &str) -> Result<ValueId, Error> {
+    let found = graph.outputs.iter().find(|output| output.name == name);
+    found
+        .map(|output| output.value)
+        .ok_or_else(|| Error::Graph {
+            graph: graph.name.clone(),
+            reason: format!("has no output `{name}`"),
+        })
+}
+
+impl Runtime {
+    /// Plans the graphs, whose weights are in `source`.
+    ///
+    /// # Errors
+    /// A weight that is missing or ill-formed, graphs that are not decoders, a device that is not
+    /// there.
+    pub fn new(
+        graphs: &Graphs,
+        source: Arc<dyn WeightSource>,
+        options: Options,
+    ) -> Result<Self, Error> {
+        let Graphs { last, all } = graphs;
+        let logits = output(last, LOGITS)?;
+        let vocabulary = last
+            .ty(logits)
+            .and_then(|ty| ty.shape.last()?.fixed())
+            .filter(|&size| size > 0)
+            .ok_or_else(|| Error::Graph {
+                graph: last.name.clone(),
+                reason: "its logits have no fixed vocabulary".into(),
+            })?;
+        let stream = match options.device {
+            Device::Cpu | Device::CpuMlx => Stream::cpu(),
+            Device::Gpu => Stream::gpu(),
+        };
+        let stream = stream.map_err(|error| device("opening the device")(error.into()))?;
+        let operations = match options.device {
+            Device::Cpu => Operations::Kernels,
+            Device::CpuMlx | Device::Gpu => Operations::Mlx,
+        };
+        let pool = Pool::new(threads(options.threads))
+            .map_err(|error| device("starting threads")(error.into()))?;
+        let pool = Arc::new(pool);
+        let plan = |graph: &Graph| Plan::new(graph, &source, operations, &pool, &stream);
+        let plans = Plans {
+            last: plan(last)?,
+            last_logits: logits.0 as usize,
+            last_token: output(last, TOKEN)?.0 as usize,
+            all: plan(all)?,
+            all_logits: output(all, LOGITS)?.0 as usize,
+        };
+        if last.states != all.states || plans.last.host_states != plans.all.host_states {
+            return Err(Error::Graph {
+                graph: all.name.clone(),
+                reason: format!("has other states than `{}`", last.name),
+            });
+        }
+        Ok(Self {
+            fingerprint: saved::fingerprint(last, &*source),
+            weight_bytes: last.weights.iter().map(|weight| weight.bytes()).sum(),
+            plans,
+            stream,
+            sequences: Sequences::default(),
+            outstanding: VecDeque::new(),
+            next_ticket: 0,
+            options,
+            vocabulary,
+        })
+    }
+
+    /// Tokens that a sequence can hold.
+    pub fn context(&self) -> usize {
+        self.options.context
+    }
+
+    /// Entries of the vocabulary.
+    pub fn vocabulary(&self) -> usize {
+        self.vocabulary
+    }
+
+    /// What is in memory.
+    pub fn statistics(&self) -> Statistics {
+        let caches = self.sequences.all().flat_map(|sequence| &sequence.caches);
+        Statistics {
+            device: if self.stream.is_gpu() { "gpu" } else { "cpu" }.into(),
+            weight_bytes: self.weight_bytes,
+            cache_bytes: caches.map(|cache| cache.bytes()).sum(),
+            sequences: self.sequences.count(),
+        }
+    }
+
+    /// A new, empty sequence.
+    ///
+    /// # Errors
+    /// None at present; memory is taken as tokens come.
+    pub fn create(&mut self) -> Result<SequenceId, Error> {
+        Ok(self.sequences.add(Sequence {
+            caches: self.plans.last.empty_caches(),
+            length: 0,
+            chosen: None,
+        }))
+    }
+
+    /// A new sequence with the same tokens. Waits for outstanding steps.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`]; what an outstanding step failed with.
+    pub fn fork(&mut self, sequence: SequenceId) -> Result<SequenceId, Error> {
+        self.sequences.get(sequence)?;
+        self.settle()?;
+        let original = self.sequences.get(sequence)?;
+        let states = &self.plans.last.graph.states;
+        let copy = Sequence {
+            caches: original
+                .caches
+                .iter()
+                .zip(states)
+                .map(|(cache, state)| cache.copy(state, original.length))
+                .collect(),
+            length: original.length,
+            chosen: original.chosen.clone(),
+        };
+        Ok(self.sequences.add(copy))
+    }
+
+    /// Forgets all tokens of a sequence but the first `length`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`], [`Error::Truncate`].
+    pub fn truncate(&mut self, sequence: SequenceId, length: usize) -> Result<(), Error> {
+        let kept = self.sequences.get_mut(sequence)?;
+        if length > kept.length {
+            return Err(Error::Truncate {
+                sequence: sequence.0,
+                length: kept.length,
+                to: length,
+            });
+        }
+        if length < kept.length {
+            kept.length = length;
+            kept.chosen = None;
+        }
+        Ok(())
+    }
+
+    /// Forgets a sequence. Outputs of it that were not waited for stay readable.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`].
+    pub fn release(&mut self, sequence: SequenceId) -> Result<(), Error> {
+        self.sequences.remove(sequence)
+    }
+
+    /// Tokens in a sequence.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`].
+    pub fn len(&self, sequence: SequenceId) -> Result<usize, Error> {
+        Ok(self.sequences.get(sequence)?.length)
+    }
+
+    /// The sequence as bytes, for [`Runtime::restore`] of the same model in any process. Waits for
+    /// outstanding steps.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`]; what an outstanding step failed with.
+    pub fn save(&self, sequence: SequenceId) -> Result<Vec<u8>, Error> {
+        let sequence = self.sequences.get(sequence)?;
+        self.settle()?;
+        let states = &self.plans.last.graph.states;
+        let parts = sequence
+            .caches
+            .iter()
+            .zip(states)
+            .map(|(cache, state)| cache.read(state, sequence.length, &self.stream))
+            .collect::<Result<Vec<_>, Fail>>()
+            .map_err(device("reading a cache"))?;
+        Ok(saved::write(self.fingerprint, sequence.length, &parts))
+    }
+
+    /// A new sequence from the bytes that [`Runtime::save`] gave.
+    ///
+    /// # Errors
+    /// [`Error::Saved`] if the bytes are not from this model.
+    pub fn restore(&mut self, bytes: &[u8]) -> Result<SequenceId, Error> {
+        let states = &self.plans.last.graph.states;
+        let (length, parts) = saved::read(bytes, self.fingerprint, self.context(), states)?;
+        let empty = self.plans.last.empty_caches();
+        let caches = empty
+            .iter()
+            .zip(states)
+            .zip(&parts)
+            .map(|((cache, state), [keys, values])| cache.filled(state, [keys, values], length))
+            .collect::<Result<_, Fail>>()
+            .map_err(device("filling a cache"))?;
+        Ok(self.sequences.add(Sequence {
+            caches,
+            length,
+            chosen: None,
+        }))
+    }
+
+    /// Extends sequences by tokens. Nothing changes if the rows are not valid. Rows with equally
+    /// many tokens run as one batch.
+    ///
+    /// # Errors
+    /// What is wrong with the rows: [`Error::UnknownSequence`], [`Error::RepeatedSequence`],
+    /// [`Error::NoTokens`], [`Error::UnknownToken`], [`Error::NothingChosen`],
+    /// [`Error::ContextFull`]. Or what MLX says; sequences of batches that were not started are then
+    /// unchanged.
+    pub fn submit(&mut self, rows: &[Row<'_>]) -> Result<Ticket, Error> {
+        self.check(rows)?;
+        let mut outputs = vec![Pending::Nothing; rows.len()];
+        for Group {
+            tokens,
+            all,
+            rows: members,
+        } in group(rows)
+        {
+            for (index, pending) in self.run_batch(rows, tokens, all, &members)? {
+                outputs[index] = pending;
+            }
+        }
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.outstanding.push_back((ticket, outputs));
+        Ok(Ticket(ticket))
+    }
+
+    /// The outputs of a step, one per row.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTicket`]; what the step failed with.
+    pub fn wait(&mut self, ticket: Ticket) -> Result<Vec<RowOutput>, Error> {
+        match self.outstanding.front() {
+            Some((oldest, _)) if *oldest == ticket.0 => {}
+            _ => return Err(Error::UnknownTicket(ticket.0)),
+        }
+        let (_, outputs) = self.outstanding.pop_front().unwrap_or_default();
+        outputs
+            .iter()
+            .map(|output| {
+                output
+                    .read(self.vocabulary, &self.stream)
+                    .map_err(|Fail(reason)| Error::Execution {
+                        graph: self.plans.last.graph.name.clone(),
+                        reason,
+                    })
+            })
+            .collect()
+    }
+
+    /// Waits until no step is running.
+    fn settle(&self) -> Result<(), Error> {
+        self.stream
+            .synchronize()
+            .map_err(|error| device("waiting for outstanding steps")(error.into()))
+    }
+
+    fn check(&self, rows: &[Row<'_>]) -> Result<(), Error> {
+        let mut seen = HashSet::new();
+        for row in rows {
+            let id = row.sequence;
+            let sequence = self.sequences.get(id)?;
+            if !seen.insert(id) {
+                return Err(Error::RepeatedSequence(id.0));
+            }
+            let new = match row.tokens {
+                Tokens::Chosen if sequence.chosen.is_none() => {
+                    return Err(Error::NothingChosen(id.0));
+                }
+                Tokens::Chosen => 1,
+                Tokens::Given(tokens) => {
+                    let vocabulary = self.vocabulary;
+                    let unknown = tokens.iter().find(|&&token| token as usize >= vocabulary);
+                    if let Some(&token) = unknown {
+                        return Err(Error::UnknownToken { token, vocabulary });
+                    }
+                    tokens.len()
+                }
+            };
+            if new == 0 {
+                return Err(Error::NoTokens(id.0));
+            }
+            let capacity = self.context();
+            if new > capacity.saturating_sub(sequence.length) {
+                return Err(Error::ContextFull {
+                    sequence: id.0,
+                    length: sequence.length,
+                    new,
+                    capacity,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        // Kernels of outstanding steps read weights and caches; they hold what they read, so this
+        // only keeps the threads of the pool from ending under a running step.
+        let _ = self.stream.synchronize();
+    }
+}
