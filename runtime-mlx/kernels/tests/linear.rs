@@ -5,7 +5,7 @@ mod support;
 use mlxcel_ir::{Activation, DType, WeightFormat};
 use mlxcel_kernels::{Linear, Matrix, Pool, gated_linear, linear, linear_group};
 use proptest::prelude::*;
-use support::{Random, Weight, formats, pools, relative_error};
+use support::{Random, Weight, error_against, formats, pools, relative_error};
 
 /// One product in one pool: plain, and with bias and residual.
 fn check(pool: &Pool, weight: &Weight, rows: usize, random: &mut Random) {
@@ -17,12 +17,13 @@ fn check(pool: &Pool, weight: &Weight, rows: usize, random: &mut Random) {
     let residual = random.numbers(rows * width);
     let matrix = Matrix::new(&weight.declaration, weight.data()).expect("a valid weight");
     let mut expected = weight.product(&x);
+    let sizes = weight.sizes(&x);
     let context = || format!("{} {:?} x {rows}", pool.form(), weight.declaration);
 
     let mut out = vec![f32::NAN; rows * width];
     let layer = Linear { matrix, bias: None };
     linear_group(pool, &x, &[layer], &mut [&mut out]).expect("fitting slices");
-    let error = relative_error(&out, &expected);
+    let error = error_against(&out, &expected, &sizes);
     assert!(error < 1e-6, "{error:e} in {}", context());
 
     for (i, value) in expected.iter_mut().enumerate() {
@@ -34,7 +35,7 @@ fn check(pool: &Pool, weight: &Weight, rows: usize, random: &mut Random) {
         bias: Some(&bias),
     };
     linear(pool, &x, layer, Some(&residual), &mut out).expect("fitting slices");
-    let error = relative_error(&out, &expected);
+    let error = error_against(&out, &expected, &sizes);
     assert!(error < 1e-6, "{error:e} with bias in {}", context());
 }
 

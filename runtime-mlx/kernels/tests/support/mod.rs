@@ -109,6 +109,21 @@ impl Weight {
         }
     }
 
+    /// What an error of a product with `x` is held against: for each element the root of the sum
+    /// of squared terms, which cancellation does not shrink.
+    pub fn sizes(&self, x: &[f32]) -> Vec<f64> {
+        let square = |value: f64| value * value;
+        let columns = self.declaration.shape[1];
+        let mut out = Vec::new();
+        for x in x.chunks(columns) {
+            for row in self.values.chunks(columns) {
+                let terms = row.iter().zip(x).map(|(w, x)| square(w * f64::from(*x)));
+                out.push(terms.sum::<f64>().sqrt());
+            }
+        }
+        out
+    }
+
     /// `x[M, K] · weightᵀ`.
     pub fn product(&self, x: &[f32]) -> Vec<f64> {
         let columns = self.declaration.shape[1];
@@ -141,10 +156,18 @@ fn push(bytes: &mut Vec<u8>, dtype: DType, value: f32) -> f64 {
 
 /// Root mean square of the difference over that of the expected values.
 pub fn relative_error(found: &[f32], expected: &[f64]) -> f64 {
+    error_against(found, expected, expected)
+}
+
+/// Root mean square of the difference over that of `sizes`.
+pub fn error_against(found: &[f32], expected: &[f64], sizes: &[f64]) -> f64 {
     assert_eq!(found.len(), expected.len());
-    let square = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>();
-    let off = square(&mut found.iter().zip(expected).map(|(f, e)| f64::from(*f) - e));
-    let size = square(&mut expected.iter().copied());
+    let off: f64 = found
+        .iter()
+        .zip(expected)
+        .map(|(f, e)| (f64::from(*f) - e).powi(2))
+        .sum();
+    let size: f64 = sizes.iter().map(|size| size * size).sum();
     if off == 0.0 { 0.0 } else { (off / size).sqrt() }
 }
 

@@ -1,0 +1,234 @@
+//! Attention in every form against a plain evaluation.
+
+mod support;
+
+use mlxcel_ir::Mask;
+use mlxcel_kernels::{Attention, Pool, Sequence, attention};
+use proptest::prelude::*;
+use support::{Random, pools, relative_error};
+
+const PLAIN: Attention = Attention {
+    heads: 6,
+    kv_heads: 2,
+    dim: 32,
+    scale: 0.3,
+    mask: Mask::Causal,
+    window: None,
+    softcap: None,
+};
+
+/// One sequence in `f64`.
+fn expect(layer: &Attention, sequence: &Sequence<'_>) -> Vec<f64> {
+    let tokens = sequence.query.len() / (layer.heads * layer.dim);
+    let mut out = Vec::new();
+    for t in 0..tokens {
+        let position = sequence.start + t;
+        let end = match layer.mask {
+            Mask::Causal => position + 1,
+            Mask::Full => sequence.length,
+        };
+        let first = layer.window.map_or(0, |w| (position + 1).saturating_sub(w));
+        for head in 0..layer.heads {
+            let query = &sequence.query[(t * layer.heads + head) * layer.dim..][..layer.dim];
+            let kv = head / (layer.heads / layer.kv_heads) * sequence.head_stride;
+            let row = |slice: &'_ [f32], s: usize| -> Vec<f64> {
+                let row = &slice[s * sequence.position_stride + kv..][..layer.dim];
+                row.iter().map(|value| f64::from(*value)).collect()
+            };
+            let scores = (first..end).map(|s| {
+                let keys = row(sequence.keys, s);
+                let dot: f64 = keys.iter().zip(query).map(|(k, q)| k * f64::from(*q)).sum();
+                let score = dot * f64::from(layer.scale);
+                layer.softcap.map_or(score, |cap| {
+                    f64::from(cap) * (score / f64::from(cap)).tanh()
+                })
+            });
+            let scores: Vec<f64> = scores.collect();
+            let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let total: f64 = scores.iter().map(|score| (score - largest).exp()).sum();
+            let mut sums = vec![0.0; layer.dim];
+            for (s, score) in (first..end).zip(&scores) {
+                let weight = (score - largest).exp() / total;
+                for (sum, value) in sums.iter_mut().zip(row(sequence.values, s)) {
+                    *sum += weight * value;
+                }
+            }
+            out.extend(sums);
+        }
+    }
+    out
+}
+
+/// Sequences of `(start, tokens)` with both layouts of the cache.
+fn check(layer: &Attention, sequences: &[(usize, usize)], random: &mut Random) {
+    for by_position in [true, false] {
+        let data: Vec<_> = sequences
+            .iter()
+            .map(|&(start, tokens)| {
+                let length = start + tokens;
+                let size = (length + 2) * layer.kv_heads * layer.dim;
+                let query = random.numbers(tokens * layer.heads * layer.dim);
+                let query: Vec<f32> = query.iter().map(|value| 4.0 * value).collect();
+                (
+                    start,
+                    length,
+                    query,
+                    random.numbers(size),
+                    random.numbers(size),
+                )
+            })
+            .collect();
+        let sequences: Vec<_> = data
+            .iter()
+            .map(|(start, length, query, keys, values)| Sequence {
+                query,
+                start: *start,
+                length: *length,
+                keys,
+                values,
+                position_stride: if by_position {
+                    layer.kv_heads * layer.dim
+                } else {
+                    layer.dim
+                },
+                head_stride: if by_position {
+                    layer.dim
+                } else {
+                    (length + 2) * layer.dim
+                },
+            })
+            .collect();
+        for pool in &pools() {
+            let mut outs: Vec<_> = sequences
+                .iter()
+                .map(|s| vec![f32::NAN; s.query.len()])
+                .collect();
+            let mut slices: Vec<_> = outs.iter_mut().map(Vec::as_mut_slice).collect();
+            attention(pool, layer, &sequences, &mut slices).expect("fitting slices");
+            for (sequence, out) in sequences.iter().zip(&outs) {
+                let error = relative_error(out, &expect(layer, sequence));
+                let threads = pool.threads();
+                assert!(
+                    error < 2e-6,
+                    "{error:e} {} {threads} {layer:?}",
+                    pool.form()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn masks_windows_and_caps() {
+    let mut random = Random(1);
+    for mask in [Mask::Causal, Mask::Full] {
+        for window in [None, Some(1), Some(5), Some(70), Some(1000)] {
+            for softcap in [None, Some(2.0)] {
+                let layer = Attention {
+                    mask,
+                    window,
+                    softcap,
+                    ..PLAIN
+                };
+                check(&layer, &[(0, 1), (0, 9), (130, 1), (60, 33)], &mut random);
+            }
+        }
+    }
+}
+
+#[test]
+fn long_caches_are_shared_among_threads() {
+    let mut random = Random(2);
+    for window in [None, Some(1500)] {
+        let layer = Attention { window, ..PLAIN };
+        check(&layer, &[(3000, 1)], &mut random);
+        check(&layer, &[(2100, 2), (10, 1)], &mut random);
+    }
+}
+
+#[test]
+fn ill_shaped_arguments_are_errors() {
+    let pool = Pool::new(1).expect("one thread");
+    let numbers = vec![0.0; 10 * 64];
+    let good = Sequence {
+        query: &numbers[..2 * 192],
+        start: 3,
+        length: 5,
+        keys: &numbers,
+        values: &numbers,
+        position_stride: 64,
+        head_stride: 32,
+    };
+    let run = |layer: &Attention, sequence: Sequence<'_>| {
+        let mut out = vec![0.0; sequence.query.len()];
+        attention(&pool, layer, &[sequence], &mut [&mut out])
+    };
+    assert!(run(&PLAIN, good).is_ok());
+    for bad in [
+        Sequence {
+            query: &numbers[..191],
+            ..good
+        },
+        Sequence { length: 4, ..good },
+        Sequence { length: 11, ..good },
+        Sequence {
+            start: usize::MAX,
+            ..good
+        },
+        Sequence {
+            keys: &numbers[..5 * 64 - 1],
+            ..good
+        },
+        Sequence {
+            values: &[],
+            ..good
+        },
+        Sequence {
+            position_stride: usize::MAX,
+            ..good
+        },
+        Sequence {
+            head_stride: 1 << 40,
+            ..good
+        },
+    ] {
+        assert!(run(&PLAIN, bad).is_err(), "{bad:?}");
+    }
+    for bad in [
+        Attention { heads: 5, ..PLAIN },
+        Attention {
+            kv_heads: 0,
+            ..PLAIN
+        },
+        Attention { heads: 0, ..PLAIN },
+        Attention { dim: 0, ..PLAIN },
+        Attention {
+            dim: usize::MAX,
+            ..PLAIN
+        },
+        Attention {
+            window: Some(0),
+            ..PLAIN
+        },
+        Attention {
+            softcap: Some(0.0),
+            ..PLAIN
+        },
+    ] {
+        assert!(run(&bad, good).is_err(), "{bad:?}");
+    }
+    assert!(attention(&pool, &PLAIN, &[good], &mut []).is_err());
+    assert!(attention(&pool, &PLAIN, &[], &mut []).is_ok());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(30))]
+    #[test]
+    fn any_shape(
+        seed: u64, kv_heads in 1usize..4, group in 1usize..20, dim in 1usize..90,
+        start in 0usize..200, tokens in 1usize..30,
+    ) {
+        let layer = Attention { heads: kv_heads * group, kv_heads, dim, scale: 0.1, ..PLAIN };
+        check(&layer, &[(start, tokens)], &mut Random(seed));
+    }
+}
