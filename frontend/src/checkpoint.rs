@@ -3,6 +3,7 @@
 use crate::map::{self, MappedFile};
 use crate::safetensors::{self, Entry};
 use crate::{LoadError, config::fields::Fields};
+use mlxcel_ir::{DType, HostTensor};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
@@ -167,4 +168,29 @@ fn read_index(index: &Path) -> Result<BTreeMap<String, String>, LoadError> {
         return Err(fields.error("weight_map", "names no tensors"));
     }
     Ok(shards)
+}
+
+/// Reads all tensors of a safetensors file into memory. Element types other than those of
+/// [`mlxcel_ir::DType`] are refused.
+///
+/// # Errors
+/// The file cannot be read or breaks the format.
+pub fn read_tensors(file: &Path) -> Result<BTreeMap<String, HostTensor>, LoadError> {
+    let mapped = MappedFile::open(file)?;
+    let mut tensors = BTreeMap::new();
+    for entry in safetensors::parse(file, mapped.bytes())? {
+        let dtype = entry.dtype.to_lowercase();
+        let dtype = dtype.parse::<DType>().map_err(|()| LoadError::Tensor {
+            file: file.to_path_buf(),
+            tensor: entry.name.clone(),
+            reason: format!("dtype {} is not supported", entry.dtype),
+        })?;
+        let tensor = HostTensor {
+            dtype,
+            shape: entry.shape,
+            bytes: mapped.bytes()[entry.range].to_vec(),
+        };
+        tensors.insert(entry.name, tensor);
+    }
+    Ok(tensors)
 }

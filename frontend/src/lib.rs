@@ -22,6 +22,7 @@ mod safetensors;
 mod text;
 mod weights;
 
+pub use checkpoint::read_tensors;
 pub use config::Config;
 pub use error::LoadError;
 pub use families::supported;
