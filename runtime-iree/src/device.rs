@@ -314,7 +314,7 @@ impl Driver {
                 &mut count,
                 &mut infos,
             ))?;
-            let ids = (0..count as usize)
+            let ids = (0..count)
                 .map(|index| (*infos.add(index)).device_id)
                 .collect();
             sys::iree_allocator_free(allocator, infos.cast());

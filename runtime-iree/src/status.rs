@@ -16,7 +16,7 @@ pub(crate) fn check(status: sys::iree_status_t) -> Result<(), String> {
     // `length` bytes that it allocated with `allocator`.
     let message = unsafe {
         if sys::iree_status_to_string(status, &allocator, &mut text, &mut length) {
-            let bytes = std::slice::from_raw_parts(text.cast::<u8>(), length as usize);
+            let bytes = std::slice::from_raw_parts(text.cast::<u8>(), length);
             let message = String::from_utf8_lossy(bytes).into_owned();
             sys::iree_allocator_free(allocator, text.cast());
             message
@@ -65,7 +65,7 @@ pub(crate) unsafe fn text(view: sys::iree_string_view_t) -> String {
         return String::new();
     }
     // SAFETY: the caller promises `size` readable bytes.
-    let bytes = unsafe { std::slice::from_raw_parts(view.data.cast::<u8>(), view.size as usize) };
+    let bytes = unsafe { std::slice::from_raw_parts(view.data.cast::<u8>(), view.size) };
     String::from_utf8_lossy(bytes).into_owned()
 }
 
