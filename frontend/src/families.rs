@@ -18,6 +18,8 @@ pub(crate) struct Family {
     pub(crate) model_type: &'static str,
     /// The value of `general.architecture` in a GGUF file.
     pub(crate) gguf: &'static str,
+    /// Whether such a file holds the rows of queries and keys paired for rotary embedding.
+    pub(crate) gguf_paired: bool,
     /// Its decoder.
     pub(crate) decoder: Decoder,
 }

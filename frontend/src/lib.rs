@@ -16,6 +16,7 @@ mod checkpoint;
 pub mod config;
 mod error;
 mod families;
+mod gguf;
 mod map;
 mod model;
 mod safetensors;

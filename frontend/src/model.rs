@@ -3,7 +3,7 @@
 use crate::checkpoint::Checkpoint;
 use crate::families::{self, Family};
 use crate::weights::Weights;
-use crate::{Config, LoadError, Text, map};
+use crate::{Config, LoadError, Text, gguf, map};
 use mlxcel_ir::{Graph, WeightSource};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -67,10 +67,30 @@ impl Model {
     /// A file that is missing or broken, a configuration that is not supported, tensors that do not
     /// fit it.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
-        let model = Self::load_folder(path)?;
+        let model = match path.is_file() {
+            true => Self::load_file(path)?,
+            false => Self::load_folder(path)?,
+        };
         // Building the graph looks up every tensor, so that what is wrong shows now.
         model.graph(&GraphOptions::default())?;
         Ok(model)
+    }
+
+    fn load_file(path: &Path) -> Result<Self, LoadError> {
+        if path.extension().is_none_or(|extension| extension != "gguf") {
+            return Err(LoadError::NotAModel {
+                path: path.to_path_buf(),
+                reason: "it is a file, and its name does not end in .gguf".into(),
+            });
+        }
+        let loaded = gguf::load(path)?;
+        Ok(Self {
+            path: path.to_path_buf(),
+            name: name_of(path),
+            family: loaded.family,
+            config: loaded.config,
+            weights: Arc::new(loaded.weights),
+        })
     }
 
     fn load_folder(path: &Path) -> Result<Self, LoadError> {
@@ -152,7 +172,10 @@ impl Model {
     /// # Errors
     /// A file that is missing or broken.
     pub fn text(&self) -> Result<Text, LoadError> {
-        Text::from_folder(&self.path)
+        match self.path.is_file() {
+            true => gguf::text(&self.path),
+            false => Text::from_folder(&self.path),
+        }
     }
 
     /// The sha256, in hexadecimal, of the model's configuration and weights. Reads all of them.

@@ -5,7 +5,8 @@ mod template;
 
 use crate::{LoadError, map, model};
 use serde_json::{Map, Value, json};
-use settings::{GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG, TextFiles, TokenizerSettings};
+use settings::TokenizerSettings;
+pub(crate) use settings::{GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG, TextFiles};
 use std::path::{Path, PathBuf};
 use template::Template;
 use tokenizers::Tokenizer;

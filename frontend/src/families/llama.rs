@@ -6,6 +6,7 @@ use super::decoder::{Decoder, Switch};
 pub(super) const FAMILY: Family = Family {
     model_type: "llama",
     gguf: "llama",
+    gguf_paired: true,
     decoder: Decoder {
         qk_norm: false,
         qkv_bias: Switch::AttentionBias,

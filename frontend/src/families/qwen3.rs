@@ -6,6 +6,7 @@ use super::decoder::{Decoder, Switch};
 pub(super) const FAMILY: Family = Family {
     model_type: "qwen3",
     gguf: "qwen3",
+    gguf_paired: false,
     decoder: Decoder {
         qk_norm: true,
         qkv_bias: Switch::AttentionBias,

@@ -104,7 +104,7 @@ impl<'a> Value<'a> {
 
     pub(super) fn integers(&self) -> Option<impl Iterator<Item = i64> + use<'a>> {
         match *self {
-            Value::Scalars(kind, bytes) if kind.integer(&bytes[..0]).is_some() => Some(
+            Value::Scalars(kind, bytes) if kind.integer(&[]).is_some() => Some(
                 bytes
                     .chunks_exact(kind.size())
                     .map(move |bytes| kind.integer(bytes).unwrap_or(-1)),
@@ -143,6 +143,8 @@ pub(super) struct Described<'a> {
 pub(super) struct Head<'a> {
     pub(super) metadata: HashMap<&'a str, Value<'a>>,
     pub(super) tensors: Vec<Described<'a>>,
+    /// The whole file.
+    pub(super) bytes: &'a [u8],
     /// Where the data stands in the file.
     pub(super) data: Range<usize>,
 }
@@ -207,6 +209,7 @@ pub(super) fn head<'a>(file: &Path, bytes: &'a [u8]) -> Result<Head<'a>, LoadErr
     Ok(Head {
         metadata,
         tensors,
+        bytes,
         data: start..bytes.len(),
     })
 }

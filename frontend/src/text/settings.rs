@@ -7,13 +7,13 @@ use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
 /// Name of the tokenizer.
-pub(super) const TOKENIZER: &str = "tokenizer.json";
+pub(crate) const TOKENIZER: &str = "tokenizer.json";
 /// Name of the tokenizer's settings.
-pub(super) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+pub(crate) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 /// Name of the chat template in a file of its own.
 pub(super) const TEMPLATE: &str = "chat_template.jinja";
 /// Name of the generation settings.
-pub(super) const GENERATION_CONFIG: &str = "generation_config.json";
+pub(crate) const GENERATION_CONFIG: &str = "generation_config.json";
 
 /// The text files of a model, as bytes by name; a GGUF file yields the same set.
 #[derive(Debug, Default)]

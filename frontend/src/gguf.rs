@@ -1,0 +1,135 @@
+//! GGUF files: metadata as a configuration, blocks repacked into affine groups, the embedded
+//! tokenizer as a `tokenizer.json`.
+
+mod names;
+mod read;
+mod repack;
+mod settings;
+mod tensors;
+mod vocabulary;
+
+use crate::families::{FAMILIES, Family};
+use crate::map::MappedFile;
+use crate::text::TextFiles;
+use crate::weights::Weights;
+use crate::{Config, LoadError, Text};
+use read::{Head, Value};
+use std::path::Path;
+
+/// What a GGUF file gives a model.
+pub(crate) struct Loaded {
+    pub(crate) family: &'static Family,
+    pub(crate) config: Config,
+    pub(crate) weights: Weights,
+}
+
+/// Loads the GGUF file at `path`.
+pub(crate) fn load(path: &Path) -> Result<Loaded, LoadError> {
+    let mapped = MappedFile::open(path)?;
+    let head = read::head(path, mapped.bytes())?;
+    let metadata = Metadata { file: path, head: &head };
+    let family = metadata.family()?;
+    let described = tensors::describe(&metadata, family)?;
+    let config = settings::config(&metadata, family, &described)?;
+    let weights = tensors::weights(path, &mapped, &described, family, &config)?;
+    drop(head);
+    Ok(Loaded {
+        family,
+        config,
+        weights: Weights {
+            path: path.to_path_buf(),
+            files: vec![mapped],
+            ..weights
+        },
+    })
+}
+
+/// The text that the GGUF file at `path` embeds.
+pub(crate) fn text(path: &Path) -> Result<Text, LoadError> {
+    let mapped = MappedFile::open(path)?;
+    let head = read::head(path, mapped.bytes())?;
+    let metadata = Metadata { file: path, head: &head };
+    let files = TextFiles {
+        origin: path.to_path_buf(),
+        files: vocabulary::files(&metadata)?,
+    };
+    Text::from_files(files, Vec::new())
+}
+
+/// The metadata of a file, with errors that name it.
+struct Metadata<'a> {
+    file: &'a Path,
+    head: &'a Head<'a>,
+}
+
+impl<'a> Metadata<'a> {
+    fn get(&self, field: &str) -> Option<&'a Value<'a>> {
+        self.head.metadata.get(field)
+    }
+
+    fn error(&self, field: &str, reason: impl Into<String>) -> LoadError {
+        LoadError::Field {
+            file: self.file.to_path_buf(),
+            field: field.into(),
+            reason: reason.into(),
+        }
+    }
+
+    /// `field` as `read` understands it; `what` says what it must be.
+    fn optional<T>(
+        &self,
+        field: &str,
+        what: &str,
+        read: impl FnOnce(&'a Value<'a>) -> Option<T>,
+    ) -> Result<Option<T>, LoadError> {
+        self.get(field)
+            .map(|value| read(value).ok_or_else(|| self.error(field, format!("must be {what}"))))
+            .transpose()
+    }
+
+    fn text(&self, field: &str) -> Result<Option<&'a str>, LoadError> {
+        self.optional(field, "text", |value| match value {
+            Value::Text(text) => Some(*text),
+            _ => None,
+        })
+    }
+
+    fn texts(&self, field: &str) -> Result<Option<&'a [&'a str]>, LoadError> {
+        self.optional(field, "a list of texts", |value| match value {
+            Value::Texts(texts) => Some(texts.as_slice()),
+            _ => None,
+        })
+    }
+
+    fn flag(&self, field: &str) -> Result<Option<bool>, LoadError> {
+        self.optional(field, "true or false", Value::flag)
+    }
+
+    fn number(&self, field: &str) -> Result<Option<f64>, LoadError> {
+        self.optional(field, "a number", Value::number)
+    }
+
+    fn size(&self, field: &str) -> Result<Option<u64>, LoadError> {
+        self.optional(field, "a whole number", |value| {
+            value.integer().and_then(|number| u64::try_from(number).ok())
+        })
+    }
+
+    fn required<T>(&self, field: &str, value: Option<T>) -> Result<T, LoadError> {
+        value.ok_or_else(|| self.error(field, "is missing"))
+    }
+
+    fn family(&self) -> Result<&'static Family, LoadError> {
+        let field = "general.architecture";
+        let found = self.required(field, self.text(field)?)?;
+        FAMILIES
+            .iter()
+            .find(|family| family.gguf == found)
+            .ok_or_else(|| LoadError::Family {
+                file: self.file.to_path_buf(),
+                field: field.into(),
+                found: found.into(),
+                supported: FAMILIES.iter().map(|family| family.gguf.into()).collect(),
+            })
+    }
+}

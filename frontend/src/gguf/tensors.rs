@@ -1,0 +1,290 @@
+//! Tensors of a file: descriptions checked against the data, then mapped or repacked.
+
+use super::Metadata;
+use super::names::{ROPE_FACTORS, checkpoint_name};
+use super::repack::{BLOCK, Blocks, repack};
+use crate::families::Family;
+use crate::map::MappedFile;
+use crate::weights::{Bytes, Stored, Weights};
+use crate::{Config, LoadError};
+use mlxcel_ir::{DType, WeightDecl, WeightFormat};
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::path::Path;
+
+/// How a tensor is stored.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Dense(DType),
+    Blocks(Blocks),
+}
+
+/// A tensor whose bytes are known to be in the file.
+#[derive(Debug)]
+pub(super) struct Described<'a> {
+    /// The file's name for it.
+    pub(super) name: &'a str,
+    /// The checkpoint's name for it.
+    pub(super) checkpoint_name: String,
+    /// Its dimensions, outermost first.
+    pub(super) shape: Vec<usize>,
+    form: Result<Form, String>,
+    range: Range<usize>,
+    bytes: &'a [u8],
+}
+
+impl Described<'_> {
+    /// The numbers of a tensor of f32.
+    pub(super) fn floats(&self) -> Option<Vec<f64>> {
+        match self.form {
+            Ok(Form::Dense(DType::F32)) => Some(
+                self.bytes
+                    .chunks_exact(4)
+                    .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap_or([0; 4])).into())
+                    .collect(),
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// The form with the code `kind`, numbers in a block of it and bytes that the block takes.
+///
+/// Forms that cannot be used have a name and no size: their tensors are refused when needed.
+fn form(kind: u32) -> (Result<Form, String>, usize, usize) {
+    let blocks = |blocks: Blocks| (Ok(Form::Blocks(blocks)), BLOCK, blocks.size());
+    let dense = |dtype: DType| (Ok(Form::Dense(dtype)), 1, dtype.size());
+    let name = match kind {
+        0 => return dense(DType::F32),
+        1 => return dense(DType::F16),
+        2 => return blocks(Blocks::Q4_0),
+        3 => return blocks(Blocks::Q4_1),
+        8 => return blocks(Blocks::Q8_0),
+        30 => return dense(DType::BF16),
+        6 => "Q5_0",
+        7 => "Q5_1",
+        9 => "Q8_1",
+        10 => "Q2_K",
+        11 => "Q3_K",
+        12 => "Q4_K",
+        13 => "Q5_K",
+        14 => "Q6_K",
+        15 => "Q8_K",
+        20 => "IQ4_NL",
+        23 => "IQ4_XS",
+        28 => "F64",
+        39 => "MXFP4",
+        _ => "",
+    };
+    let reason = format!(
+        "is stored as {}, which is not supported; supported are F32, F16, BF16, Q8_0, Q4_0, Q4_1",
+        match name {
+            "" => format!("type {kind}"),
+            name => name.to_string(),
+        }
+    );
+    (Err(reason), 1, 0)
+}
+
+/// Checks the descriptions of all tensors. The tensors of the model come first to last as in the
+/// file; each lies within the data and overlaps no other.
+pub(super) fn describe<'a>(
+    metadata: &Metadata<'a>,
+    family: &Family,
+) -> Result<Vec<Described<'a>>, LoadError> {
+    let mut described = Vec::new();
+    let mut names = HashSet::new();
+    for tensor in &metadata.head.tensors {
+        let fail = |reason: String| LoadError::Tensor {
+            file: metadata.file.to_path_buf(),
+            tensor: tensor.name.into(),
+            reason,
+        };
+        let checkpoint_name = match tensor.name {
+            ROPE_FACTORS => ROPE_FACTORS.to_string(),
+            name => checkpoint_name(name).ok_or_else(|| {
+                fail(format!("belongs to no part of a {} model", family.model_type))
+            })?,
+        };
+        if !names.insert(checkpoint_name.clone()) {
+            return Err(fail("is described twice".into()));
+        }
+        let (form, block, size) = form(tensor.kind);
+        let shape: Option<Vec<usize>> = tensor
+            .dims
+            .iter()
+            .rev()
+            .map(|&dim| usize::try_from(dim).ok())
+            .collect();
+        let range = shape.as_ref().and_then(|shape| {
+            let row = shape.last().copied().unwrap_or(1);
+            if !row.is_multiple_of(block) {
+                return None;
+            }
+            let elements = shape
+                .iter()
+                .try_fold(1usize, |product, &dim| product.checked_mul(dim))?;
+            let bytes = (elements / block).checked_mul(size)?;
+            let start = metadata
+                .head
+                .data
+                .start
+                .checked_add(usize::try_from(tensor.offset).ok()?)?;
+            let end = start.checked_add(bytes)?;
+            (end <= metadata.head.data.end).then_some(start..end)
+        });
+        let (Some(shape), Some(range)) = (shape, range) else {
+            return Err(fail(format!(
+                "dimensions {:?} at offset {} do not fit the {} bytes of data; the file is \
+                 truncated or damaged",
+                tensor.dims,
+                tensor.offset,
+                metadata.head.data.len()
+            )));
+        };
+        described.push(Described {
+            name: tensor.name,
+            checkpoint_name,
+            shape,
+            form,
+            bytes: metadata.head.bytes.get(range.clone()).unwrap_or(&[]),
+            range,
+        });
+    }
+    check_overlap(metadata, &described)?;
+    Ok(described)
+}
+
+fn check_overlap(metadata: &Metadata<'_>, described: &[Described<'_>]) -> Result<(), LoadError> {
+    let mut order: Vec<&Described<'_>> = described.iter().collect();
+    order.sort_by_key(|tensor| (tensor.range.start, tensor.range.end));
+    for pair in order.windows(2) {
+        if pair[1].range.start < pair[0].range.end {
+            return Err(LoadError::Tensor {
+                file: metadata.file.to_path_buf(),
+                tensor: pair[1].name.into(),
+                reason: format!("its bytes overlap those of `{}`", pair[0].name),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The weights of the file; its `files` are left for the caller to fill with `mapped`.
+pub(super) fn weights(
+    path: &Path,
+    mapped: &MappedFile,
+    described: &[Described<'_>],
+    family: &Family,
+    config: &Config,
+) -> Result<Weights, LoadError> {
+    let mut stored = HashMap::new();
+    let mut refused = HashMap::new();
+    for tensor in described {
+        if tensor.name == ROPE_FACTORS {
+            continue;
+        }
+        let name = tensor.checkpoint_name.clone();
+        let form = match &tensor.form {
+            Ok(form) => *form,
+            Err(reason) => {
+                refused.insert(name, (path.to_path_buf(), reason.clone()));
+                continue;
+            }
+        };
+        let source = RowOrder::of(family, config, tensor);
+        let declare = |format| WeightDecl {
+            name: name.clone(),
+            shape: tensor.shape.clone(),
+            format,
+        };
+        let rows = tensor.shape.first().copied().unwrap_or(1).max(1);
+        let row = match tensor.shape.len() {
+            0 | 1 => tensor.bytes.len(),
+            _ => tensor.bytes.len() / rows,
+        };
+        let weight = match form {
+            Form::Dense(dtype) => Stored {
+                file: path.to_path_buf(),
+                declaration: declare(WeightFormat::Dense(dtype)),
+                values: match source {
+                    RowOrder::Kept => Bytes::of_file(
+                        std::slice::from_ref(mapped),
+                        0,
+                        tensor.range.clone(),
+                        dtype.size(),
+                    ),
+                    RowOrder::Paired { .. } => {
+                        let mut bytes = Vec::with_capacity(tensor.bytes.len());
+                        for index in 0..rows {
+                            bytes.extend_from_slice(&tensor.bytes[source.of_row(index) * row..][..row]);
+                        }
+                        Bytes::owned(&bytes)
+                    }
+                },
+                scales: Bytes::Empty,
+                biases: Bytes::Empty,
+            },
+            Form::Blocks(blocks) => {
+                let repacked = repack(blocks, tensor.bytes, row, |row| source.of_row(row));
+                let [values, sides] = repacked.lengths;
+                let owned = |words, length| Bytes::Owned { words, length };
+                Stored {
+                    file: path.to_path_buf(),
+                    declaration: declare(repacked.format),
+                    values: owned(repacked.values, values),
+                    scales: owned(repacked.scales, sides),
+                    biases: owned(repacked.biases, sides),
+                }
+            }
+        };
+        stored.insert(name, weight);
+    }
+    Ok(Weights {
+        path: path.to_path_buf(),
+        files: Vec::new(),
+        stored,
+        refused,
+    })
+}
+
+/// Which row of the file a row of the weight is.
+///
+/// Files of Llama hold the rows of queries and keys so that rotary embedding turns neighbours;
+/// published checkpoints, and the graphs here, turn element `i` with element `i + dim / 2`.
+#[derive(Clone, Copy)]
+enum RowOrder {
+    Kept,
+    Paired { head_dim: usize },
+}
+
+impl RowOrder {
+    fn of(family: &Family, config: &Config, tensor: &Described<'_>) -> Self {
+        let heads = if tensor.checkpoint_name.contains(".q_proj.") {
+            config.heads
+        } else if tensor.checkpoint_name.contains(".k_proj.") {
+            config.kv_heads
+        } else {
+            return RowOrder::Kept;
+        };
+        let rows = tensor.shape.first().copied().unwrap_or(0);
+        // A wrong shape is reported when the graph asks for the tensor.
+        match family.gguf_paired && rows == heads * config.head_dim {
+            true => RowOrder::Paired {
+                head_dim: config.head_dim,
+            },
+            false => RowOrder::Kept,
+        }
+    }
+
+    fn of_row(self, row: usize) -> usize {
+        match self {
+            RowOrder::Kept => row,
+            RowOrder::Paired { head_dim } => {
+                let half = head_dim / 2;
+                let (head, within) = (row / head_dim, row % head_dim);
+                head * head_dim + 2 * (within % half) + within / half
+            }
+        }
+    }
+}
