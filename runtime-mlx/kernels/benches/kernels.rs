@@ -125,23 +125,24 @@ fn processor_time() -> Option<f64> {
     Some(nanoseconds / 1e9)
 }
 
-/// Median and least milliseconds of `runs` runs; of processor time with a pool of one thread.
+/// Median and least milliseconds of at least `runs` runs. With a pool of one thread both are the
+/// mean of the processor time, whose clock is coarse.
 fn time(runs: usize, mut body: impl FnMut() -> Result<(), Failure>) -> Result<[f64; 2], Failure> {
     let alone = Pool::global()?.threads() == 1;
     body()?;
     let mut times = Vec::with_capacity(runs);
-    for _ in 0..runs {
-        let (start, used) = (Instant::now(), processor_time());
+    let (begin, used) = (Instant::now(), processor_time());
+    while times.len() < runs || (begin.elapsed().as_secs_f64() < 1.0 && times.len() < 1 << 20) {
+        let start = Instant::now();
         body()?;
-        let elapsed = start.elapsed().as_secs_f64();
-        let spent = match (alone, used.zip(processor_time())) {
-            (true, Some((before, after))) => after - before,
-            _ => elapsed,
-        };
-        times.push(spent * 1e3);
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    if let (true, Some((before, after))) = (alone, used.zip(processor_time())) {
+        let mean = (after - before) * 1e3 / times.len() as f64;
+        return Ok([mean, mean]);
     }
     times.sort_by(f64::total_cmp);
-    Ok([times[runs / 2], times[0]])
+    Ok([times[times.len() / 2], times[0]])
 }
 
 /// Bytes per second of summing `bytes` of memory with all threads of the pool.
@@ -179,7 +180,6 @@ fn linears(pool: &Pool) -> Result<(), Failure> {
     println!("read bandwidth over 128 MiB: {:.1} GB/s", read / 1e9);
     let head_bytes = model.head.codes.len() + 2 * model.head.scales.len();
     let mut report = |name: &str, rows: usize, bytes: usize, [median, least]: [f64; 2]| {
-        // Two operations for each stored number; 4 bits of code and 1 to 2 of scale and bias.
         let rate = bytes as f64 / least * 1e3;
         println!(
             "{name} x {rows}: {median:.3} ms median, {least:.3} ms least, {:.1} GB/s, {:.0} % of the read bandwidth",
@@ -195,6 +195,15 @@ fn linears(pool: &Pool) -> Result<(), Failure> {
         let head = model.head.layer()?;
         let times = time(30, || Ok(linear(pool, x, head, None, logits)?))?;
         report("head", rows, head_bytes, times);
+    }
+    let [layer, ..] = &model.layers[0];
+    let bytes = layer.codes.len() + 2 * layer.scales.len();
+    let layer = layer.layer()?;
+    for rows in [1, 2, 4] {
+        let x = &space.x[..rows * WIDTH];
+        let out = &mut space.a[..rows * WIDTH];
+        let times = time(100, || Ok(linear(pool, x, layer, None, out)?))?;
+        report("one cached matrix", rows, bytes, times);
     }
     let numbers: usize = model
         .layers

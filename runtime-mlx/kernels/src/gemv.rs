@@ -136,6 +136,7 @@ impl Gemv<'_> {
         unsafe {
             while r + 4 <= count {
                 let part = rows.after(r);
+                part.prefetch::<S>();
                 let results = match rows.steps {
                     2 => dot::<S, BITS, 4, 2>(part, x, sums),
                     4 => dot::<S, BITS, 4, 4>(part, x, sums),
@@ -256,7 +257,22 @@ impl Gemv<'_> {
     }
 }
 
+/// Rows between those that are multiplied and those that are asked for.
+const AHEAD: usize = 8;
+
 impl Rows {
+    /// Asks for the codes of the four rows that follow [`AHEAD`] rows later.
+    #[inline(always)]
+    unsafe fn prefetch<S: Simd>(&self) {
+        let from = self.codes.wrapping_add(AHEAD * self.row_bytes);
+        let mut line = 0;
+        while line < 4 * self.row_bytes {
+            // SAFETY: passed on.
+            unsafe { S::prefetch(from.wrapping_add(line)) }
+            line += 64;
+        }
+    }
+
     /// The rows from row `r` on.
     #[inline(always)]
     fn after(self, r: usize) -> Rows {

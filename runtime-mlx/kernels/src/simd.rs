@@ -28,6 +28,9 @@ pub(crate) trait Simd: Copy {
     /// Rows of x and of the weight that the large matrix product holds in registers.
     const BLOCK: (usize, usize);
 
+    /// Asks for the cache line at an address, which need not be valid.
+    #[inline(always)]
+    unsafe fn prefetch(_from: *const u8) {}
     unsafe fn splat(value: f32) -> Self::V;
     /// Reads `LANES` numbers.
     unsafe fn load(from: *const f32) -> Self::V;

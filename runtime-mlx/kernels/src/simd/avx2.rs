@@ -21,6 +21,10 @@ impl Simd for Avx2 {
     const BLOCK: (usize, usize) = (4, 3);
 
     #[inline(always)]
+    unsafe fn prefetch(from: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+    }
+    #[inline(always)]
     unsafe fn splat(value: f32) -> __m256 {
         unsafe { _mm256_set1_ps(value) }
     }

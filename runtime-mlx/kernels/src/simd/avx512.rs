@@ -32,6 +32,10 @@ impl Simd for Avx512 {
     const BLOCK: (usize, usize) = (4, 6);
 
     #[inline(always)]
+    unsafe fn prefetch(from: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+    }
+    #[inline(always)]
     unsafe fn splat(value: f32) -> __m512 {
         unsafe { _mm512_set1_ps(value) }
     }
