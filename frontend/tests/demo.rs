@@ -34,9 +34,12 @@ fn the_demo_model_gives_its_reference_values() {
         let prompt = entry["prompt"].as_str().expect("a prompt");
         let tokens = text.encode(prompt, false).expect("tokens");
         assert_eq!(tokens, list("input_ids"), "{prompt}");
-        if let Some(output) = entry["text"].as_str() {
-            assert_eq!(text.decode(&list("output_ids")), output);
-        }
+        // The recorded text spells out special tokens; decoding leaves them out.
+        let output = entry["text"].as_str().expect("a text");
+        let output = output.split("<|").next().expect("a part");
+        let answer = list("output_ids");
+        let length = answer.iter().position(|&id| id >= 8189);
+        assert_eq!(text.decode(&answer[..length.unwrap_or(answer.len())]), output);
         let prompt = ids(&format!("greedy{index}.input_ids"));
         let wanted = ids(&format!("greedy{index}.output_ids"));
         let got = Run::new(&model, 1, 128).greedy(&[prompt], wanted.len());

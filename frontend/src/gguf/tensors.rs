@@ -198,11 +198,13 @@ pub(super) fn weights(
             shape: tensor.shape.clone(),
             format,
         };
+        if matches!(form, Form::Blocks(_)) && tensor.shape.len() < 2 {
+            let reason = "is a vector in blocks; only matrices are supported in that form";
+            refused.insert(name, (path.to_path_buf(), reason.into()));
+            continue;
+        }
         let rows = tensor.shape.first().copied().unwrap_or(1).max(1);
-        let row = match tensor.shape.len() {
-            0 | 1 => tensor.bytes.len(),
-            _ => tensor.bytes.len() / rows,
-        };
+        let row = tensor.bytes.len() / rows;
         let weight = match form {
             Form::Dense(dtype) => Stored {
                 file: path.to_path_buf(),

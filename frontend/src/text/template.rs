@@ -140,3 +140,45 @@ impl Formatter for Python {
         to.write_all(b": ")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(source: &str, expect: Result<&str, &str>) {
+        let variables = json!({
+            "messages": [{"role": "user", "content": " Hé <b> "}],
+            "tool": {"name": "f", "arguments": {"b": [1, 2.5], "a": null}},
+        });
+        let result = Template::new(source).and_then(|template| template.render(variables));
+        match (result, expect) {
+            (Ok(text), Ok(expect)) => assert_eq!(text, expect, "{source}"),
+            (Err(error), Err(expect)) => assert!(error.contains(expect), "{source}: {error}"),
+            (result, _) => panic!("{source}: {result:?}"),
+        }
+    }
+
+    #[test]
+    fn templates_run_as_in_transformers() {
+        check("{{ messages[0].content.strip() }}", Ok("Hé <b>"));
+        check("{{ messages[0]['content'].split('<')[0] }}", Ok(" Hé "));
+        check("{{ messages | length }}{{ nothing }}", Ok("1"));
+        // Blocks take the line's indentation and end with them, as transformers sets Jinja up.
+        check("a\n  {% if true %}\nb\n  {% endif %}\nc", Ok("a\nb\nc"));
+        check(
+            "{{ tool | tojson }}",
+            Ok(r#"{"name": "f", "arguments": {"b": [1, 2.5], "a": null}}"#),
+        );
+        check("{{ messages[0].content | tojson }}", Ok("\" Hé <b> \""));
+        check("{{ [1] | tojson(indent=2) }}", Ok("[\n  1\n]"));
+        check("{% for m in messages %}{% generation %}x{% endgeneration %}{% endfor %}", Ok("x"));
+        check("{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}", Ok("01"));
+        check("{% set ns = namespace(n=0) %}{% set ns.n = 3 %}{{ ns.n }}", Ok("3"));
+        check("{{ strftime_now('%%') }}", Ok("%"));
+        check("{% if strftime_now('%Y-%m-%d %d %b %Y %H:%M:%S %A %B %j')|length > 40 %}y{% endif %}", Ok("y"));
+        check("{{ raise_exception('roles must alternate') }}", Err("roles must alternate"));
+        check("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", Err("fuel"));
+        check("\n{% if %}", Err("line 2"));
+    }
+}
