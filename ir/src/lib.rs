@@ -14,7 +14,8 @@
 //! - Operands are defined before use; a node's position in the list is its place in the execution
 //!   order, which is what orders the effects on states.
 //!
-//! Start reading at [`op`], then [`graph`], then [`interpret`].
+//! Start reading at [`op`], then [`graph`], then [`interpret`]. [`text`] prints and reads graphs,
+//! [`verify`] says which are legal, [`pass`] makes cheaper ones, [`cost`] counts what they move.
 
 pub mod attribute;
 pub mod builder;
