@@ -111,9 +111,9 @@ impl Gemv<'_> {
                 };
                 match self.input.rows {
                     1 => self.single::<S, BITS>(rows, first, count, sums),
-                    2 => self.few::<S, BITS, 2>(rows, first, count),
-                    3 => self.few::<S, BITS, 3>(rows, first, count),
-                    _ => self.few::<S, BITS, 4>(rows, first, count),
+                    2 => self.several::<S, BITS, 2>(rows, first, count),
+                    3 => self.several::<S, BITS, 3>(rows, first, count),
+                    _ => self.several::<S, BITS, 4>(rows, first, count),
                 }
                 first += count;
             }
@@ -136,11 +136,20 @@ impl Gemv<'_> {
         unsafe {
             while r + 4 <= count {
                 let part = rows.after(r);
-                part.prefetch::<S>();
-                let results = match rows.steps {
-                    2 => dot::<S, BITS, 4, 2>(part, x, sums),
-                    4 => dot::<S, BITS, 4, 4>(part, x, sums),
-                    _ => dot::<S, BITS, 4, 0>(part, x, sums),
+                part.prefetch::<S>(4);
+                let results = if BITS == 4 && rows.steps % (2 / S::UNITS) == 0 {
+                    let pairs = self.input.pairs.as_ptr();
+                    match rows.steps {
+                        2 => dot_pairs::<S, 4, 2>(part, pairs, sums),
+                        4 => dot_pairs::<S, 4, 4>(part, pairs, sums),
+                        _ => dot_pairs::<S, 4, 0>(part, pairs, sums),
+                    }
+                } else {
+                    match rows.steps {
+                        2 => dot::<S, BITS, 4, 2>(part, x, sums),
+                        4 => dot::<S, BITS, 4, 4>(part, x, sums),
+                        _ => dot::<S, BITS, 4, 0>(part, x, sums),
+                    }
                 };
                 for (i, result) in results.iter().enumerate() {
                     *self.target.at(0, first + r + i) = *result;
@@ -155,39 +164,70 @@ impl Gemv<'_> {
         }
     }
 
-    /// `M` rows of x, each number of the weight dequantised once.
+    /// `M` rows of x times `count` rows of the weight.
     #[inline(always)]
-    unsafe fn few<S: Simd, const BITS: usize, const M: usize>(
+    unsafe fn several<S: Simd, const BITS: usize, const M: usize>(
         &self,
         rows: Rows,
         first: usize,
         count: usize,
     ) {
-        let stride = self.input.stride;
+        let mut r = 0;
         // SAFETY: passed on.
         unsafe {
-            for r in 0..count {
+            while r + 2 <= count {
                 let part = rows.after(r);
-                let mut sums = [S::splat(0.0); M];
-                let mut codes = part.codes;
-                let mut x = self.input.x.as_ptr();
-                for g in 0..part.groups {
-                    let scale = S::splat(*part.scales.add(g));
-                    let bias = S::splat(*part.biases.add(g));
-                    for _ in 0..part.steps {
-                        for unit in 0..S::UNITS {
-                            let weight = S::fma(S::codes::<BITS>(codes, unit), scale, bias);
-                            for m in 0..M {
-                                let x = S::load(x.add(m * stride + unit * S::LANES));
-                                sums[m] = S::fma(weight, x, sums[m]);
+                part.prefetch::<S>(2);
+                self.few::<S, BITS, M, 2>(part, first + r);
+                r += 2;
+            }
+            if r < count {
+                self.few::<S, BITS, M, 1>(rows.after(r), first + r);
+            }
+        }
+    }
+
+    /// `M` rows of x times `R` rows of the weight, each of its numbers dequantised once.
+    #[inline(always)]
+    unsafe fn few<S: Simd, const BITS: usize, const M: usize, const R: usize>(
+        &self,
+        rows: Rows,
+        n: usize,
+    ) {
+        let stride = self.input.stride;
+        let mut codes = rows.codes;
+        let mut x = self.input.x.as_ptr();
+        // SAFETY: passed on.
+        unsafe {
+            let mut sums = [[S::splat(0.0); M]; R];
+            for g in 0..rows.groups {
+                let mut scales = [S::splat(0.0); R];
+                let mut biases = [S::splat(0.0); R];
+                for r in 0..R {
+                    scales[r] = S::splat(*rows.scales.add(r * rows.groups + g));
+                    biases[r] = S::splat(*rows.biases.add(r * rows.groups + g));
+                }
+                for _ in 0..rows.steps {
+                    for unit in 0..S::UNITS {
+                        let mut weights = [S::splat(0.0); R];
+                        for r in 0..R {
+                            let codes = S::codes::<BITS>(codes.add(r * rows.row_bytes), unit);
+                            weights[r] = S::fma(codes, scales[r], biases[r]);
+                        }
+                        for m in 0..M {
+                            let x = S::load(x.add(m * stride + unit * S::LANES));
+                            for r in 0..R {
+                                sums[r][m] = S::fma(weights[r], x, sums[r][m]);
                             }
                         }
-                        codes = codes.add(2 * BITS);
-                        x = x.add(STEP);
                     }
+                    codes = codes.add(2 * BITS);
+                    x = x.add(STEP);
                 }
+            }
+            for r in 0..R {
                 for m in 0..M {
-                    *self.target.at(m, first + r) = S::sum(sums[m]);
+                    *self.target.at(m, n + r) = S::sum(sums[r][m]);
                 }
             }
         }
@@ -261,12 +301,12 @@ impl Gemv<'_> {
 const AHEAD: usize = 8;
 
 impl Rows {
-    /// Asks for the codes of the four rows that follow [`AHEAD`] rows later.
+    /// Asks for the codes of `rows` rows, [`AHEAD`] rows later.
     #[inline(always)]
-    unsafe fn prefetch<S: Simd>(&self) {
+    unsafe fn prefetch<S: Simd>(&self, rows: usize) {
         let from = self.codes.wrapping_add(AHEAD * self.row_bytes);
         let mut line = 0;
-        while line < 4 * self.row_bytes {
+        while line < rows * self.row_bytes {
             // SAFETY: passed on.
             unsafe { S::prefetch(from.wrapping_add(line)) }
             line += 64;
@@ -317,6 +357,55 @@ unsafe fn dot<S: Simd, const BITS: usize, const R: usize, const STEPS: usize>(
                 totals[r] = S::fma(scale, products[r], totals[r]);
             }
         }
+        finish::<S, R>(rows, totals, sums)
+    }
+}
+
+/// As [`dot`] for codes of four bits, two in a byte; x as pairs ([`crate::input`]).
+#[inline(always)]
+unsafe fn dot_pairs<S: Simd, const R: usize, const STEPS: usize>(
+    rows: Rows,
+    pairs: *const f32,
+    sums: *const f32,
+) -> [f32; R] {
+    let steps = if STEPS == 0 { rows.steps } else { STEPS };
+    let mut codes = rows.codes;
+    let mut pairs = pairs;
+    // SAFETY: as in `dot`; a group has a multiple of `2 * LANES` codes.
+    unsafe {
+        let mut totals = [S::splat(0.0); R];
+        for g in 0..rows.groups {
+            let mut products = [S::splat(0.0); R];
+            for _ in 0..steps * S::UNITS / 2 {
+                let x_low = S::load(pairs);
+                let x_byte = S::load(pairs.add(S::LANES));
+                for r in 0..R {
+                    let (low, byte) = S::nibbles(codes.add(r * rows.row_bytes));
+                    products[r] = S::fma(low, x_low, products[r]);
+                    products[r] = S::fma(byte, x_byte, products[r]);
+                }
+                codes = codes.add(S::LANES);
+                pairs = pairs.add(2 * S::LANES);
+            }
+            for r in 0..R {
+                let scale = S::splat(*rows.scales.add(r * rows.groups + g));
+                totals[r] = S::fma(scale, products[r], totals[r]);
+            }
+        }
+        finish::<S, R>(rows, totals, sums)
+    }
+}
+
+/// The sums of `totals` with the biases' part added.
+#[inline(always)]
+unsafe fn finish<S: Simd, const R: usize>(
+    rows: Rows,
+    totals: [S::V; R],
+    sums: *const f32,
+) -> [f32; R] {
+    let mut totals = totals;
+    // SAFETY: the rows have a bias for each group, and so have the sums.
+    unsafe {
         let mut g = 0;
         while g + S::LANES <= rows.groups {
             let sum = S::load(sums.add(g));

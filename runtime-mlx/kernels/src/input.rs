@@ -1,7 +1,7 @@
 //! The left-hand side of a product, prepared once for all threads.
 
+use crate::Error;
 use crate::matrix::STEP;
-use crate::{Error, Form};
 use std::cell::RefCell;
 
 /// Rows of x whose length is a multiple of [`STEP`], with what the kernels need to know of them.
@@ -13,6 +13,9 @@ pub(crate) struct Input<'a> {
     pub(crate) stride: usize,
     /// Of a single row, the sum of every [`STEP`] numbers; empty for more rows.
     pub(crate) sums: &'a [f32],
+    /// Of a single row, what bytes of two 4-bit codes are multiplied with, if asked for; see
+    /// [`pair`]. Otherwise empty.
+    pub(crate) pairs: &'a [f32],
 }
 
 thread_local! {
@@ -20,9 +23,10 @@ thread_local! {
 }
 
 impl Input<'_> {
-    /// Prepares `x[rows, columns]` and hands it to `body`.
+    /// Prepares `x[rows, columns]` and hands it to `body`; with `lanes`, also pairs for vectors of
+    /// that many numbers.
     pub(crate) fn with(
-        _form: Form,
+        lanes: Option<usize>,
         x: &[f32],
         rows: usize,
         columns: usize,
@@ -56,14 +60,39 @@ impl Input<'_> {
                 *sum = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
             }
         }
-        let (padded, sums) = space.split_at(copied);
+        let summed = space.len();
+        if let (1, Some(lanes)) = (rows, lanes) {
+            space.resize(summed + stride, 0.0);
+            let (before, pairs) = space.split_at_mut(summed);
+            pair(
+                if copied == 0 { x } else { &before[..copied] },
+                lanes,
+                pairs,
+            );
+        }
         let result = body(&Input {
-            x: if copied == 0 { x } else { padded },
+            x: if copied == 0 { x } else { &space[..copied] },
             rows,
             stride,
-            sums,
+            sums: &space[copied..summed],
+            pairs: &space[summed..],
         });
         SPACE.set(space);
         result
+    }
+}
+
+/// A byte `b` holds the codes `low` and `high = (b - low) / 16`. Their product with two numbers is
+/// `low * (x0 - x1 / 16) + b * x1 / 16`: both factors come from the byte with one mask and without
+/// a shift. For every `2 * lanes` numbers these are `lanes` factors of low codes, then `lanes`
+/// factors of bytes.
+fn pair(x: &[f32], lanes: usize, pairs: &mut [f32]) {
+    let steps = x.chunks(2 * lanes).zip(pairs.chunks_mut(2 * lanes));
+    for (x, pairs) in steps {
+        let (low, bytes) = pairs.split_at_mut(x.len() / 2);
+        for ((x, low), byte) in x.chunks_exact(2).zip(low).zip(bytes) {
+            *byte = x[1] * 0.0625;
+            *low = x[0] - *byte;
+        }
     }
 }

@@ -4,6 +4,7 @@ use crate::activation::gate;
 use crate::gemm::Gemm;
 use crate::gemv::Gemv;
 use crate::input::Input;
+use crate::matrix::Format;
 use crate::{Error, Matrix, Pool, error, simd};
 use mlxcel_ir::Activation;
 use std::cell::RefCell;
@@ -79,7 +80,8 @@ pub fn linear_group(
         let to = out.as_mut_ptr();
         parts.push((first, grain, layer, Target { to, stride }));
     }
-    Input::with(pool.form(), x, rows, columns, |input| {
+    let lanes = lanes(pool, layers.iter().map(|layer| &layer.matrix));
+    Input::with(lanes, x, rows, columns, |input| {
         pool.ranges(end, 1, |range| {
             for item in range {
                 let part = parts.partition_point(|(first, ..)| *first <= item) - 1;
@@ -117,7 +119,8 @@ pub fn linear(
         to: out.as_mut_ptr(),
         stride: width,
     };
-    Input::with(pool.form(), x, rows, columns, |input| {
+    let lanes = lanes(pool, [&layer.matrix]);
+    Input::with(lanes, x, rows, columns, |input| {
         pool.ranges(width.div_ceil(grain), 1, |range| {
             for item in range {
                 let range = row_range(item, grain, width);
@@ -158,7 +161,8 @@ pub fn gated_linear(
         to: out.as_mut_ptr(),
         stride: width,
     };
-    Input::with(pool.form(), x, rows, columns, |input| {
+    let lanes = lanes(pool, [&gate_layer.matrix, &up_layer.matrix]);
+    Input::with(lanes, x, rows, columns, |input| {
         pool.ranges(width.div_ceil(grain), 1, |range| {
             for item in range {
                 let range = row_range(item, grain, width);
@@ -245,6 +249,13 @@ pub(crate) fn put_scratch(space: Vec<f32>) {
             *kept = space;
         }
     });
+}
+
+/// The size of vectors for which the input must hold pairs: if a matrix has 4-bit codes.
+fn lanes<'a>(pool: &Pool, matrices: impl IntoIterator<Item = &'a Matrix<'a>>) -> Option<usize> {
+    let mut matrices = matrices.into_iter();
+    let wanted = matrices.any(|matrix| matches!(matrix.format, Format::Affine { bits: 4, .. }));
+    wanted.then(|| simd::lanes(pool.form()))
 }
 
 fn row_count(x: &[f32], columns: usize) -> Result<usize, Error> {

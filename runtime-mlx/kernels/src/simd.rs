@@ -40,6 +40,8 @@ pub(crate) trait Simd: Copy {
     unsafe fn load_bf16(from: *const u8) -> Self::V;
     /// Of 16 codes of `BITS` bits at `from` (2 * `BITS` bytes), those of vector `unit`.
     unsafe fn codes<const BITS: usize>(from: *const u8, unit: usize) -> Self::V;
+    /// Of `LANES` bytes at `from`, the lower four bits and the whole bytes.
+    unsafe fn nibbles(from: *const u8) -> (Self::V, Self::V);
     /// Writes `LANES` numbers.
     unsafe fn store(to: *mut f32, value: Self::V);
     unsafe fn add(a: Self::V, b: Self::V) -> Self::V;
@@ -64,6 +66,19 @@ pub(crate) trait Simd: Copy {
     unsafe fn sums(a: [Self::V; 4]) -> [f32; 4];
     /// The largest lane.
     unsafe fn largest(a: Self::V) -> f32;
+}
+
+/// Numbers in a vector of the form.
+pub(crate) fn lanes(form: Form) -> usize {
+    match form {
+        Form::Portable => Portable::LANES,
+        #[cfg(target_arch = "x86_64")]
+        Form::Avx2 => avx2::Avx2::LANES,
+        #[cfg(target_arch = "x86_64")]
+        Form::Avx512 => avx512::Avx512::LANES,
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => Portable::LANES,
+    }
 }
 
 /// Work that is compiled once for each form.

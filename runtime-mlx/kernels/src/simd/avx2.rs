@@ -82,6 +82,14 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn nibbles(from: *const u8) -> (__m256, __m256) {
+        unsafe {
+            let bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast()));
+            let low = _mm256_and_si256(bytes, _mm256_set1_epi32(15));
+            (_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(bytes))
+        }
+    }
+    #[inline(always)]
     unsafe fn store(to: *mut f32, value: __m256) {
         unsafe { _mm256_storeu_ps(to, value) }
     }

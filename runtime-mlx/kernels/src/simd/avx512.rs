@@ -98,6 +98,14 @@ impl Simd for Avx512 {
         }
     }
     #[inline(always)]
+    unsafe fn nibbles(from: *const u8) -> (__m512, __m512) {
+        unsafe {
+            let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()));
+            let low = _mm512_and_si512(bytes, _mm512_set1_epi32(15));
+            (_mm512_cvtepi32_ps(low), _mm512_cvtepi32_ps(bytes))
+        }
+    }
+    #[inline(always)]
     unsafe fn store(to: *mut f32, value: __m512) {
         unsafe { _mm512_storeu_ps(to, value) }
     }

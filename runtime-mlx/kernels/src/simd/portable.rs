@@ -98,6 +98,15 @@ impl Simd for Portable {
         }
     }
     #[inline(always)]
+    unsafe fn nibbles(from: *const u8) -> (V, V) {
+        // SAFETY: the caller promises `LANES` readable bytes.
+        let bytes = unsafe { from.cast::<[u8; LANES]>().read() };
+        (
+            lanes!(i => i32::from(bytes[i] & 15) as f32),
+            lanes!(i => i32::from(bytes[i]) as f32),
+        )
+    }
+    #[inline(always)]
     unsafe fn store(to: *mut f32, value: V) {
         // SAFETY: the caller promises `LANES` writable numbers.
         unsafe { to.cast::<V>().write_unaligned(value) }
