@@ -248,6 +248,7 @@ fn rows_that_are_not_valid_change_nothing() {
     let ghost = SequenceId(99);
     let vocabulary = runtime.vocabulary();
     let long = vec![1; runtime.context() + 1];
+    let unknown = [1, vocabulary as u32];
     let chosen = Row {
         sequence: s,
         tokens: Tokens::Chosen,
@@ -265,7 +266,7 @@ fn rows_that_are_not_valid_change_nothing() {
             Error::RepeatedSequence(s.0),
         ),
         (
-            &[given(s, &[1, vocabulary as u32], Want::Token)],
+            &[given(s, &unknown, Want::Token)],
             Error::UnknownToken {
                 token: vocabulary as u32,
                 vocabulary,

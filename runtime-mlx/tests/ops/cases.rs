@@ -103,9 +103,6 @@ pub(crate) const CASES: &[(&str, Build)] = &[
     ("table", |s| {
         s.builder.table(vec![0.1, -2.0, 3e9], DType::F32)
     }),
-    ("table i32", |s| {
-        s.builder.table(vec![16_777_217.0, -2.0], DType::I32)
-    }),
     ("iota", |s| s.builder.iota(1, DType::I32, vec![B, T, n(2)])),
     ("iota f32", |s| s.builder.iota(0, DType::F32, vec![T])),
     ("convert to f16", |s| {
@@ -475,7 +472,16 @@ pub(crate) const FAULTS: &[(&str, Build, &str)] = &[
             s.builder.name(value, "embed");
             Ok(value)
         },
-        "node `embed` (embedding) of function `token out of range`: index 17 is outside 0..17",
+        "node `embed` (embedding)",
+    ),
+    (
+        "token out of range",
+        |s| {
+            let tokens = s.i32(&[B, T], &[0, 17, 3, 3, 7, 1]);
+            let table = s.dense(&[17, 32]);
+            s.builder.embedding(tokens, table)
+        },
+        "index 17 is outside",
     ),
     (
         "negative index",
