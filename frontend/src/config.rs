@@ -144,7 +144,9 @@ fn activation(fields: &Fields<'_>) -> Result<Activation, LoadError> {
         "relu" => Ok(Activation::Relu),
         other => Err(fields.error(
             field,
-            format!("`{other}` is not supported; supported are silu, gelu, gelu_pytorch_tanh, relu"),
+            format!(
+                "`{other}` is not supported; supported are silu, gelu, gelu_pytorch_tanh, relu"
+            ),
         )),
     }
 }
@@ -162,7 +164,9 @@ fn windows(fields: &Fields<'_>, layers: usize) -> Result<Vec<Option<usize>>, Loa
     };
     let Some(types) = fields.get("layer_types") else {
         let first = fields.required("max_window_layers", 0..=limit::LAYERS)?;
-        return Ok((0..layers).map(|layer| (layer >= first).then_some(window)).collect());
+        return Ok((0..layers)
+            .map(|layer| (layer >= first).then_some(window))
+            .collect());
     };
     let windows: Option<Vec<_>> = types.as_array().and_then(|types| {
         types

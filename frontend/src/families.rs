@@ -47,9 +47,7 @@ pub fn supported() -> Vec<String> {
 pub(crate) fn choose(file: &Path, value: &Value) -> Result<&'static Family, LoadError> {
     let fields = Fields::root(file, value)?;
     let field = "model_type";
-    let found = fields
-        .text(field)?
-        .ok_or_else(|| fields.missing(field))?;
+    let found = fields.text(field)?.ok_or_else(|| fields.missing(field))?;
     find(found).ok_or_else(|| LoadError::Family {
         file: fields.file().to_path_buf(),
         field: field.into(),

@@ -27,7 +27,10 @@ pub(crate) struct Loaded {
 pub(crate) fn load(path: &Path) -> Result<Loaded, LoadError> {
     let mapped = MappedFile::open(path)?;
     let head = read::head(path, mapped.bytes())?;
-    let metadata = Metadata { file: path, head: &head };
+    let metadata = Metadata {
+        file: path,
+        head: &head,
+    };
     let family = metadata.family()?;
     let described = tensors::describe(&metadata, family)?;
     let config = settings::config(&metadata, family, &described)?;
@@ -48,7 +51,10 @@ pub(crate) fn load(path: &Path) -> Result<Loaded, LoadError> {
 pub(crate) fn text(path: &Path) -> Result<Text, LoadError> {
     let mapped = MappedFile::open(path)?;
     let head = read::head(path, mapped.bytes())?;
-    let metadata = Metadata { file: path, head: &head };
+    let metadata = Metadata {
+        file: path,
+        head: &head,
+    };
     let files = TextFiles {
         origin: path.to_path_buf(),
         files: vocabulary::files(&metadata)?,
@@ -111,7 +117,9 @@ impl<'a> Metadata<'a> {
 
     fn size(&self, field: &str) -> Result<Option<u64>, LoadError> {
         self.optional(field, "a whole number", |value| {
-            value.integer().and_then(|number| u64::try_from(number).ok())
+            value
+                .integer()
+                .and_then(|number| u64::try_from(number).ok())
         })
     }
 

@@ -206,5 +206,8 @@ fn name_of(path: &Path) -> String {
         true => absolute.file_name(),
         false => absolute.file_stem(),
     };
-    name.map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned())
+    name.map_or_else(
+        || "model".into(),
+        |name| name.to_string_lossy().into_owned(),
+    )
 }

@@ -116,7 +116,9 @@ impl Text {
             Some(value) => settings::end_tokens(&files.path(GENERATION_CONFIG), &value)?,
             None => Vec::new(),
         };
-        let of_tokenizer = settings.token("eos_token").and_then(|token| tokenizer.token_to_id(token));
+        let of_tokenizer = settings
+            .token("eos_token")
+            .and_then(|token| tokenizer.token_to_id(token));
         for id in more.into_iter().chain(of_tokenizer) {
             if !end_tokens.contains(&id) {
                 end_tokens.push(id);
@@ -179,7 +181,9 @@ impl Text {
     /// bytes around it.
     pub fn is_byte(&self, token: u32) -> bool {
         let spelling = self.tokenizer.id_to_token(token);
-        let digits = spelling.as_deref().and_then(|s| s.strip_prefix("<0x")?.strip_suffix('>'));
+        let digits = spelling
+            .as_deref()
+            .and_then(|s| s.strip_prefix("<0x")?.strip_suffix('>'));
         digits.is_some_and(|digits| digits.len() == 2 && u8::from_str_radix(digits, 16).is_ok())
     }
 
@@ -244,7 +248,10 @@ impl Text {
             .filter(|(name, _)| name != GENERATION_CONFIG)
             .cloned()
             .collect();
-        files.push((GENERATION_CONFIG.into(), format!("{generation:#}\n").into_bytes()));
+        files.push((
+            GENERATION_CONFIG.into(),
+            format!("{generation:#}\n").into_bytes(),
+        ));
         files
     }
 }

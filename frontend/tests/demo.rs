@@ -39,7 +39,10 @@ fn the_demo_model_gives_its_reference_values() {
         let output = output.split("<|").next().expect("a part");
         let answer = list("output_ids");
         let length = answer.iter().position(|&id| id >= 8189);
-        assert_eq!(text.decode(&answer[..length.unwrap_or(answer.len())]), output);
+        assert_eq!(
+            text.decode(&answer[..length.unwrap_or(answer.len())]),
+            output
+        );
         let prompt = ids(&format!("greedy{index}.input_ids"));
         let wanted = ids(&format!("greedy{index}.output_ids"));
         let got = Run::new(&model, 1, 128).greedy(&[prompt], wanted.len());

@@ -16,7 +16,11 @@ use writer::Writer;
 /// A golden checkpoint as a GGUF file with dense tensors of `kind` (0 F32, 1 F16, 30 BF16).
 fn convert(family: &str, kind: u32) -> Writer {
     let folder = support::golden(family);
-    let architecture = if family.starts_with("qwen3") { "qwen3" } else { "llama" };
+    let architecture = if family.starts_with("qwen3") {
+        "qwen3"
+    } else {
+        "llama"
+    };
     let key = |name: &str| format!("{architecture}.{name}");
     let mut writer = Writer::default()
         .text("general.architecture", architecture)
@@ -44,7 +48,9 @@ fn convert(family: &str, kind: u32) -> Writer {
     let tensors = read_tensors(&folder.join("model.safetensors")).expect("tensors");
     for (name, tensor) in tensors {
         let mut numbers = tensor.to_f64();
-        let short = names.iter().fold(name.clone(), |name, (from, to)| name.replace(from, to));
+        let short = names
+            .iter()
+            .fold(name.clone(), |name, (from, to)| name.replace(from, to));
         // As converters to GGUF do for Llama: neighbours turn together.
         if architecture == "llama" && (name.contains("q_proj") || name.contains("k_proj")) {
             let width = tensor.shape[1];
@@ -60,9 +66,18 @@ fn convert(family: &str, kind: u32) -> Writer {
         }
         let kind = if tensor.shape.len() == 1 { 0 } else { kind };
         let bytes = match kind {
-            0 => numbers.iter().flat_map(|&x| (x as f32).to_le_bytes()).collect(),
-            1 => numbers.iter().flat_map(|&x| f16::from_f64(x).to_le_bytes()).collect(),
-            _ => numbers.iter().flat_map(|&x| bf16::from_f64(x).to_le_bytes()).collect(),
+            0 => numbers
+                .iter()
+                .flat_map(|&x| (x as f32).to_le_bytes())
+                .collect(),
+            1 => numbers
+                .iter()
+                .flat_map(|&x| f16::from_f64(x).to_le_bytes())
+                .collect(),
+            _ => numbers
+                .iter()
+                .flat_map(|&x| bf16::from_f64(x).to_le_bytes())
+                .collect(),
         };
         writer = writer.tensor(&short, &tensor.shape, kind, bytes);
     }
@@ -107,22 +122,45 @@ fn broken_files_are_refused() {
         }
     };
     let good = || convert("llama", 0);
-    let tensor = |kind, bytes| Writer::default().text("general.architecture", "llama").tensor(
-        "token_embd.weight", &[32, 64], kind, bytes,
-    );
+    let tensor = |kind, bytes| {
+        Writer::default()
+            .text("general.architecture", "llama")
+            .tensor("token_embd.weight", &[32, 64], kind, bytes)
+    };
     check(Writer::default(), &["general.architecture", "is missing"]);
     check(
         Writer::default().text("general.architecture", "mamba"),
         &["general.architecture", "`mamba`", "llama, qwen3"],
     );
-    check(good().size("llama.expert_count", 8), &["llama.expert_count", "experts"]);
-    check(good().text("llama.block_count", "3"), &["llama.block_count", "twice"]);
-    check(good().size("general.alignment", 3), &["general.alignment", "power of two"]);
-    check(good().text("llama.rope.scaling.type", "yarn"), &["llama.rope.scaling.type", "yarn"]);
-    check(good().tensor("blk.0.attn_sinks.weight", &[4], 0, vec![0; 16]), &["blk.0.attn_sinks.weight"]);
-    check(good().tensor("blk.1.attn_q.bias", &[128], 0, vec![0; 512]), &["blk", "missing"]);
+    check(
+        good().size("llama.expert_count", 8),
+        &["llama.expert_count", "experts"],
+    );
+    check(
+        good().text("llama.block_count", "3"),
+        &["llama.block_count", "twice"],
+    );
+    check(
+        good().size("general.alignment", 3),
+        &["general.alignment", "power of two"],
+    );
+    check(
+        good().text("llama.rope.scaling.type", "yarn"),
+        &["llama.rope.scaling.type", "yarn"],
+    );
+    check(
+        good().tensor("blk.0.attn_sinks.weight", &[4], 0, vec![0; 16]),
+        &["blk.0.attn_sinks.weight"],
+    );
+    check(
+        good().tensor("blk.1.attn_q.bias", &[128], 0, vec![0; 512]),
+        &["blk", "missing"],
+    );
     check(tensor(0, vec![0; 100]), &["token_embd.weight", "truncated"]);
-    check(tensor(0, vec![0; 32 * 64 * 4]), &["llama.embedding_length", "is missing"]);
+    check(
+        tensor(0, vec![0; 32 * 64 * 4]),
+        &["llama.embedding_length", "is missing"],
+    );
 }
 
 #[test]
@@ -145,9 +183,18 @@ fn broken_containers_are_refused() {
     check(b"", &["the magic", "truncated"]);
     check(b"GGML....", &["does not start with `GGUF`"]);
     check(&patched(4, &1u32.to_le_bytes()), &["version 1"]);
-    check(&patched(8, &u64::MAX.to_le_bytes()), &["tensors", "truncated"]);
-    check(&patched(16, &u64::MAX.to_le_bytes()), &["metadata entries", "truncated"]);
-    check(&patched(24, &u64::MAX.to_le_bytes()), &["a metadata key", "truncated"]);
+    check(
+        &patched(8, &u64::MAX.to_le_bytes()),
+        &["tensors", "truncated"],
+    );
+    check(
+        &patched(16, &u64::MAX.to_le_bytes()),
+        &["metadata entries", "truncated"],
+    );
+    check(
+        &patched(24, &u64::MAX.to_le_bytes()),
+        &["a metadata key", "truncated"],
+    );
     check(&good[..good.len() / 2], &["truncated"]);
     check(&good[..300], &["truncated"]);
 }
@@ -156,7 +203,10 @@ fn broken_containers_are_refused() {
 fn smollm2() -> Option<Model> {
     let file = support::repository().join(".deps/models/SmolLM2-135M-Instruct.Q4_1.gguf");
     if !file.is_file() {
-        eprintln!("skipped: `cargo xtask setup --model` fetches {}", file.display());
+        eprintln!(
+            "skipped: `cargo xtask setup --model` fetches {}",
+            file.display()
+        );
         return None;
     }
     Some(Model::load(&file).unwrap_or_else(|error| panic!("{error}")))
@@ -169,11 +219,17 @@ fn smollm2_answers_as_recorded() {
     assert_eq!(text.end_tokens(), [2]);
     let prompts = support::smollm2_prompts();
     for prompt in &prompts {
-        assert_eq!(text.encode(&prompt.prompt, true).expect("tokens"), prompt.ids);
+        assert_eq!(
+            text.encode(&prompt.prompt, true).expect("tokens"),
+            prompt.ids
+        );
         assert_eq!(text.decode(&prompt.greedy), prompt.text);
     }
     let question = [Message::new("user", "What is the capital of France?")];
-    assert_eq!(text.chat(&question, true).expect("a prompt"), prompts[0].prompt);
+    assert_eq!(
+        text.chat(&question, true).expect("a prompt"),
+        prompts[0].prompt
+    );
     let ids = prompts[0].ids.iter().map(|&id| id as i32).collect();
     let wanted: Vec<i32> = prompts[0].greedy.iter().map(|&id| id as i32).collect();
     let got = Run::new(&model, 1, 64).greedy(&[ids], wanted.len());
@@ -199,6 +255,9 @@ fn smollm2_has_the_numbers_of_its_mlx_conversion() {
     }
     let text = other.text().unwrap_or_else(|error| panic!("{error}"));
     for prompt in support::smollm2_prompts() {
-        assert_eq!(text.encode(&prompt.prompt, true).expect("tokens"), prompt.ids);
+        assert_eq!(
+            text.encode(&prompt.prompt, true).expect("tokens"),
+            prompt.ids
+        );
     }
 }

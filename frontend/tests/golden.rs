@@ -13,7 +13,11 @@ use std::collections::BTreeMap;
 const BUDGET: f64 = 1e-5;
 
 fn integers(tensor: &HostTensor) -> Vec<i32> {
-    tensor.to_f64().into_iter().map(|number| number as i32).collect()
+    tensor
+        .to_f64()
+        .into_iter()
+        .map(|number| number as i32)
+        .collect()
 }
 
 fn near(got: &[f64], expected: &HostTensor, what: &str) {

@@ -41,6 +41,18 @@ fn small_gguf() -> Vec<u8> {
         .finish()
 }
 
+const WORDS: &[&str] = &["default", "linear", "llama3", "silu", "llama", "affine"];
+const KEYS: &[&str] = &[
+    "rope_type",
+    "type",
+    "factor",
+    "bits",
+    "group_size",
+    "mode",
+    "rope_theta",
+    "x",
+];
+
 /// A JSON value of any shape, near what configurations hold.
 fn json() -> impl Strategy<Value = serde_json::Value> {
     use serde_json::Value;
@@ -49,15 +61,23 @@ fn json() -> impl Strategy<Value = serde_json::Value> {
         any::<f64>().prop_map(Value::from),
         (0..300u64).prop_map(Value::from),
     ];
-    let words = ["default", "linear", "llama3", "silu", "llama", "affine"];
-    let text = prop::sample::select(&words[..]).prop_map(Value::from);
-    let leaf = prop_oneof![Just(Value::Null), any::<bool>().prop_map(Value::from), number, text];
-    let keys = ["rope_type", "type", "factor", "bits", "group_size", "mode", "rope_theta", "x"];
-    leaf.prop_recursive(3, 24, 6, move |inner| {
+    let text = prop::sample::select(WORDS).prop_map(Value::from);
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        number,
+        text
+    ];
+    leaf.prop_recursive(3, 24, 6, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::vec((prop::sample::select(&keys[..]), inner), 0..6).prop_map(|entries| {
-                Value::Object(entries.into_iter().map(|(key, value)| (key.to_string(), value)).collect())
+            prop::collection::vec((prop::sample::select(KEYS), inner), 0..6).prop_map(|entries| {
+                Value::Object(
+                    entries
+                        .into_iter()
+                        .map(|(key, value)| (key.to_string(), value))
+                        .collect(),
+                )
             }),
         ]
     })

@@ -6,10 +6,14 @@ use mlxcel_test_support as support;
 #[test]
 fn golden_checkpoints_give_graphs() {
     let check = |family: &str, expected: &str, layers: usize| {
-        let model = Model::load(&support::golden(family)).unwrap_or_else(|e| panic!("{family}: {e}"));
+        let model =
+            Model::load(&support::golden(family)).unwrap_or_else(|e| panic!("{family}: {e}"));
         assert_eq!(model.family(), expected, "{family}");
         assert_eq!(model.name(), family);
-        assert_eq!((model.layers(), model.vocabulary(), model.context()), (layers, 320, 512));
+        assert_eq!(
+            (model.layers(), model.vocabulary(), model.context()),
+            (layers, 320, 512)
+        );
         assert_eq!(model.digest().map(|digest| digest.len()).ok(), Some(64));
         let graph = model
             .graph(&GraphOptions {
@@ -22,7 +26,13 @@ fn golden_checkpoints_give_graphs() {
         let outputs: Vec<String> = graph
             .outputs
             .iter()
-            .map(|output| format!("{} {}", output.name, graph.ty(output.value).expect("a type")))
+            .map(|output| {
+                format!(
+                    "{} {}",
+                    output.name,
+                    graph.ty(output.value).expect("a type")
+                )
+            })
             .collect();
         let mut wanted: Vec<String> = (0..layers)
             .map(|layer| format!("hidden.{layer} f32[B, T, 64]"))
@@ -32,7 +42,9 @@ fn golden_checkpoints_give_graphs() {
         assert_eq!(graph.states.len(), layers);
         let weights = model.weights();
         for weight in &graph.weights {
-            let data = weights.get(&weight.name).expect("a declared weight is there");
+            let data = weights
+                .get(&weight.name)
+                .expect("a declared weight is there");
             let bytes = [data.values, data.scales, data.biases].map(<[u8]>::len);
             assert_eq!(bytes, weight.part_bytes(), "{family}: {}", weight.name);
         }

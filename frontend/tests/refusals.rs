@@ -34,9 +34,16 @@ fn edit_json(file: &Path, edit: impl Fn(&mut Value)) {
 fn check_config(field: &str, value: Value, expect: &[&str]) {
     check(
         |folder| {
-            edit_json(&folder.join("config.json"), |config| match value.is_null() {
-                true => drop(config.as_object_mut().expect("an object").shift_remove(field)),
-                false => config[field] = value.clone(),
+            edit_json(&folder.join("config.json"), |config| {
+                match value.is_null() {
+                    true => drop(
+                        config
+                            .as_object_mut()
+                            .expect("an object")
+                            .shift_remove(field),
+                    ),
+                    false => config[field] = value.clone(),
+                }
             });
         },
         &[&["config.json", field], expect].concat(),
@@ -51,7 +58,12 @@ fn split(bytes: &[u8]) -> (Value, Vec<u8>) {
 }
 
 fn join(header: &str, data: &[u8]) -> Vec<u8> {
-    [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat()
+    [
+        &(header.len() as u64).to_le_bytes(),
+        header.as_bytes(),
+        data,
+    ]
+    .concat()
 }
 
 /// Expects a refusal after the header of the weights was edited.
@@ -69,11 +81,18 @@ fn check_header(edit: impl Fn(&mut Value), expect: &[&str]) {
 
 #[test]
 fn configurations() {
-    check(|folder| fs::remove_file(folder.join("config.json")).expect("removed"), &["config.json"]);
-    check(|folder| fs::write(folder.join("config.json"), "{\"a\": }").expect("written"),
-        &["config.json", "JSON", "line 1"]);
-    check(|folder| fs::write(folder.join("config.json"), "[]").expect("written"),
-        &["config.json", "object"]);
+    check(
+        |folder| fs::remove_file(folder.join("config.json")).expect("removed"),
+        &["config.json"],
+    );
+    check(
+        |folder| fs::write(folder.join("config.json"), "{\"a\": }").expect("written"),
+        &["config.json", "JSON", "line 1"],
+    );
+    check(
+        |folder| fs::write(folder.join("config.json"), "[]").expect("written"),
+        &["config.json", "object"],
+    );
     check_config("model_type", json!("mamba"), &["`mamba`", "llama, qwen3"]);
     check_config("model_type", json!(null), &["is missing"]);
     check_config("hidden_size", json!(null), &["is missing"]);
@@ -84,25 +103,65 @@ fn configurations() {
     check_config("head_dim", json!(31), &["even"]);
     check_config("rms_norm_eps", json!(-1.0), &["greater than zero"]);
     check_config("hidden_act", json!("tanh"), &["`tanh`", "silu"]);
-    check_config("rope_parameters", json!({"rope_type": "yarn"}), &["rope_type", "`yarn`", "llama3"]);
-    check_config("rope_parameters", json!({"rope_type": "linear"}), &["factor", "is missing"]);
+    check_config(
+        "rope_parameters",
+        json!({"rope_type": "yarn"}),
+        &["rope_type", "`yarn`", "llama3"],
+    );
+    check_config(
+        "rope_parameters",
+        json!({"rope_type": "linear"}),
+        &["factor", "is missing"],
+    );
     check_config("eos_token_id", json!("two"), &["token id"]);
-    check_config("quantization", json!({"bits": 0, "group_size": 64}), &["quantization.bits", "is 0"]);
-    check_config("quantization", json!({"bits": 4, "group_size": 0}), &["quantization.group_size"]);
-    check_config("quantization", json!({"bits": 4, "group_size": 1e15}), &["quantization.group_size"]);
-    check_config("quantization_config", json!({"quant_method": "gptq"}), &["quant_method", "gptq"]);
+    check_config(
+        "quantization",
+        json!({"bits": 0, "group_size": 64}),
+        &["quantization.bits", "is 0"],
+    );
+    check_config(
+        "quantization",
+        json!({"bits": 4, "group_size": 0}),
+        &["quantization.group_size"],
+    );
+    check_config(
+        "quantization",
+        json!({"bits": 4, "group_size": 1e15}),
+        &["quantization.group_size"],
+    );
+    check_config(
+        "quantization_config",
+        json!({"quant_method": "gptq"}),
+        &["quant_method", "gptq"],
+    );
 }
 
 #[test]
 fn tensors_that_do_not_fit_the_configuration() {
     let set = |field: &'static str, value: Value| {
         move |folder: &Path| {
-            edit_json(&folder.join("config.json"), |config| config[field] = value.clone());
+            edit_json(&folder.join("config.json"), |config| {
+                config[field] = value.clone()
+            });
         }
     };
-    check(set("hidden_size", json!(128)), &["model.safetensors", "embed_tokens", "[320, 128]", "[320, 64]"]);
-    check(set("num_hidden_layers", json!(4)), &["model.layers.3.", "missing"]);
-    check(set("attention_bias", json!(true)), &["q_proj.bias", "missing"]);
+    check(
+        set("hidden_size", json!(128)),
+        &[
+            "model.safetensors",
+            "embed_tokens",
+            "[320, 128]",
+            "[320, 64]",
+        ],
+    );
+    check(
+        set("num_hidden_layers", json!(4)),
+        &["model.layers.3.", "missing"],
+    );
+    check(
+        set("attention_bias", json!(true)),
+        &["q_proj.bias", "missing"],
+    );
     let quantised = "llama-mlx-q4-g64";
     let quantization = |value: Value| {
         move |folder: &Path| {
@@ -111,19 +170,33 @@ fn tensors_that_do_not_fit_the_configuration() {
             });
         }
     };
-    check_family(quantised, quantization(json!({"bits": 8, "group_size": 32})), &["scales", "config.json"]);
-    check_family(quantised, quantization(json!({"bits": 4, "group_size": 7})), &["groups of 7", "config.json"]);
+    check_family(
+        quantised,
+        quantization(json!({"bits": 8, "group_size": 32})),
+        &["scales", "config.json"],
+    );
+    check_family(
+        quantised,
+        quantization(json!({"bits": 4, "group_size": 7})),
+        &["groups of 7", "config.json"],
+    );
     check_family(
         quantised,
         quantization(json!({"bits": 4, "group_size": 64, "lm_head": false})),
         &["config.json", "`quantization`", "`lm_head`"],
     );
-    check_header(|header| {
-        let tensors = header.as_object_mut().expect("an object");
-        let norm = tensors.shift_remove("model.norm.weight").expect("a norm");
-        tensors.insert("model.morn.weight".into(), norm);
-    }, &[]);
-    check_header(|header| header["model.norm.weight"]["dtype"] = json!("I32"), &["model.norm.weight", "I32"]);
+    check_header(
+        |header| {
+            let tensors = header.as_object_mut().expect("an object");
+            let norm = tensors.shift_remove("model.norm.weight").expect("a norm");
+            tensors.insert("model.morn.weight".into(), norm);
+        },
+        &[],
+    );
+    check_header(
+        |header| header["model.norm.weight"]["dtype"] = json!("I32"),
+        &["model.norm.weight", "I32"],
+    );
 }
 
 #[test]
@@ -132,38 +205,78 @@ fn weights() {
         move |folder: &Path| fs::write(folder.join("model.safetensors"), &bytes).expect("written")
     };
     let file = "model.safetensors";
-    check(|folder| fs::remove_file(folder.join(file)).expect("removed"), &["no .safetensors file"]);
+    check(
+        |folder| fs::remove_file(folder.join(file)).expect("removed"),
+        &["no .safetensors file"],
+    );
     check(write(Vec::new()), &[file, "0 bytes", "truncated"]);
-    check(write((0..4096).map(|i: u32| (i * i >> 3) as u8 | 1).collect()), &[file, "header"]);
-    check(write(u64::MAX.to_le_bytes().to_vec()), &[file, "header", "bytes long"]);
-    check(write([&900u64.to_le_bytes()[..], b"{}"].concat()), &[file, "900 bytes long"]);
+    check(
+        write((0..4096).map(|i: u32| (i * i >> 3) as u8 | 1).collect()),
+        &[file, "header"],
+    );
+    check(
+        write(u64::MAX.to_le_bytes().to_vec()),
+        &[file, "header", "bytes long"],
+    );
+    check(
+        write([&900u64.to_le_bytes()[..], b"{}"].concat()),
+        &[file, "900 bytes long"],
+    );
     check(write(join("{\"a\"", &[])), &[file, "not valid JSON"]);
     check(write(join("{}", &[0])), &[file, "1 bytes after"]);
-    check(|folder| {
-        let bytes = fs::read(folder.join(file)).expect("a file");
-        fs::write(folder.join(file), &bytes[..bytes.len() - 100]).expect("written");
-    }, &[file, "tensor `", "truncated"]);
+    check(
+        |folder| {
+            let bytes = fs::read(folder.join(file)).expect("a file");
+            fs::write(folder.join(file), &bytes[..bytes.len() - 100]).expect("written");
+        },
+        &[file, "tensor `", "truncated"],
+    );
     let norm = "model.norm.weight";
     let offsets = |edit: fn(u64, u64) -> (u64, u64)| {
         move |header: &mut Value| {
             let pair = &mut header[norm]["data_offsets"];
-            let (from, to) = (pair[0].as_u64().expect("from"), pair[1].as_u64().expect("to"));
+            let (from, to) = (
+                pair[0].as_u64().expect("from"),
+                pair[1].as_u64().expect("to"),
+            );
             let (from, to) = edit(from, to);
             *pair = json!([from, to]);
         }
     };
     check_header(offsets(|from, to| (to, from)), &[norm, "reversed"]);
-    check_header(offsets(|from, to| (from + (1 << 40), to + (1 << 40))), &[norm, "outside of the file"]);
+    check_header(
+        offsets(|from, to| (from + (1 << 40), to + (1 << 40))),
+        &[norm, "outside of the file"],
+    );
     check_header(offsets(|from, to| (from - 4, to - 4)), &["overlap"]);
-    check_header(offsets(|from, to| (from, to - 4)), &[norm, "takes 256 bytes", "give 252"]);
-    check_header(|header| header[norm]["shape"] = json!([65]), &[norm, "[65]", "260 bytes"]);
-    check_header(|header| header[norm]["shape"] = json!([u64::MAX, 9]), &[norm, "too large"]);
-    check_header(|header| header[norm]["dtype"] = json!("F33"), &[norm, "`F33`"]);
-    check_header(|header| header[norm]["shape"] = json!(-1), &[norm, "description"]);
-    check(|folder| {
-        let header = "{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},\"a\":null}";
-        fs::write(folder.join(file), join(header, &[])).expect("written");
-    }, &[file, "`a`", "twice"]);
+    check_header(
+        offsets(|from, to| (from, to - 4)),
+        &[norm, "takes 256 bytes", "give 252"],
+    );
+    check_header(
+        |header| header[norm]["shape"] = json!([65]),
+        &[norm, "[65]", "260 bytes"],
+    );
+    check_header(
+        |header| header[norm]["shape"] = json!([u64::MAX, 9]),
+        &[norm, "too large"],
+    );
+    check_header(
+        |header| header[norm]["dtype"] = json!("F33"),
+        &[norm, "`F33`"],
+    );
+    check_header(
+        |header| header[norm]["shape"] = json!(-1),
+        &[norm, "description"],
+    );
+    check(
+        |folder| {
+            let header =
+                "{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},\"a\":null}";
+            fs::write(folder.join(file), join(header, &[])).expect("written");
+        },
+        &[file, "`a`", "twice"],
+    );
 }
 
 #[test]
@@ -189,13 +302,27 @@ fn shards() {
     check(sharded(|_| {}), &["tokenizer.json"]);
     let second = "model-00002-of-00002.safetensors";
     check(
-        sharded(|index| index["weight_map"]["lm_head.weight"] = json!("model-00002-of-00002.safetensors")),
+        sharded(|index| {
+            index["weight_map"]["lm_head.weight"] = json!("model-00002-of-00002.safetensors")
+        }),
         &[index, second, "download"],
     );
-    check(sharded(|index| index["weight_map"]["x"] = json!("../x.safetensors")), &[index, "weight_map.x"]);
-    check(sharded(|index| index["weight_map"]["x"] = json!("model-00001-of-00001.safetensors")), &[index, "`x`"]);
-    check(sharded(|index| index["weight_map"] = json!({})), &[index, "weight_map"]);
-    check(sharded(|index| index["weight_map"] = json!(null)), &[index, "weight_map", "missing"]);
+    check(
+        sharded(|index| index["weight_map"]["x"] = json!("../x.safetensors")),
+        &[index, "weight_map.x"],
+    );
+    check(
+        sharded(|index| index["weight_map"]["x"] = json!("model-00001-of-00001.safetensors")),
+        &[index, "`x`"],
+    );
+    check(
+        sharded(|index| index["weight_map"] = json!({})),
+        &[index, "weight_map"],
+    );
+    check(
+        sharded(|index| index["weight_map"] = json!(null)),
+        &[index, "weight_map", "missing"],
+    );
 }
 
 #[test]
@@ -211,18 +338,48 @@ fn text_files() {
             assert!(error.contains(part), "`{part}` is not in: {error}");
         }
     };
-    demo(|folder| fs::remove_file(folder.join("tokenizer.json")).expect("removed"), &["tokenizer.json"]);
-    demo(|folder| fs::write(folder.join("tokenizer.json"), "{\"model\":").expect("written"), &["tokenizer.json"]);
-    demo(|folder| edit_json(&folder.join("tokenizer.json"), |value| value["model"]["merges"] = json!(["a b c"])),
-        &["tokenizer.json", "not a tokenizer"]);
-    demo(|folder| edit_json(&folder.join("tokenizer_config.json"), |value| {
-        value["chat_template"] = json!("\n{% for x in %}");
-    }), &["tokenizer_config.json", "chat_template", "line 2"]);
-    demo(|folder| fs::write(folder.join("chat_template.jinja"), "{{ a").expect("written"),
-        &["chat_template.jinja", "line 1"]);
-    demo(|folder| edit_json(&folder.join("tokenizer_config.json"), |value| {
-        value["chat_template"] = json!([{"name": "tool_use", "template": ""}]);
-    }), &["tokenizer_config.json", "chat_template", "default"]);
-    demo(|folder| edit_json(&folder.join("generation_config.json"), |value| value["eos_token_id"] = json!(-1)),
-        &["generation_config.json", "eos_token_id"]);
+    demo(
+        |folder| fs::remove_file(folder.join("tokenizer.json")).expect("removed"),
+        &["tokenizer.json"],
+    );
+    demo(
+        |folder| fs::write(folder.join("tokenizer.json"), "{\"model\":").expect("written"),
+        &["tokenizer.json"],
+    );
+    demo(
+        |folder| {
+            edit_json(&folder.join("tokenizer.json"), |value| {
+                value["model"]["merges"] = json!(["a b c"])
+            })
+        },
+        &["tokenizer.json", "not a tokenizer"],
+    );
+    demo(
+        |folder| {
+            edit_json(&folder.join("tokenizer_config.json"), |value| {
+                value["chat_template"] = json!("\n{% for x in %}");
+            })
+        },
+        &["tokenizer_config.json", "chat_template", "line 2"],
+    );
+    demo(
+        |folder| fs::write(folder.join("chat_template.jinja"), "{{ a").expect("written"),
+        &["chat_template.jinja", "line 1"],
+    );
+    demo(
+        |folder| {
+            edit_json(&folder.join("tokenizer_config.json"), |value| {
+                value["chat_template"] = json!([{"name": "tool_use", "template": ""}]);
+            })
+        },
+        &["tokenizer_config.json", "chat_template", "default"],
+    );
+    demo(
+        |folder| {
+            edit_json(&folder.join("generation_config.json"), |value| {
+                value["eos_token_id"] = json!(-1)
+            })
+        },
+        &["generation_config.json", "eos_token_id"],
+    );
 }

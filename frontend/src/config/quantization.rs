@@ -82,9 +82,6 @@ fn affine(fields: &Fields<'_>) -> Result<Affine, LoadError> {
             bits: bits as u8,
             group,
         }),
-        _ => Err(fields.error(
-            "bits",
-            format!("must be 2, 3, 4, 5, 6 or 8, is {bits}"),
-        )),
+        _ => Err(fields.error("bits", format!("must be 2, 3, 4, 5, 6 or 8, is {bits}"))),
     }
 }

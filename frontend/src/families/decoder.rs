@@ -103,7 +103,10 @@ impl Work<'_> {
     }
 
     fn declared(&self, name: &str, shape: &[usize]) -> Result<WeightDecl, LoadError> {
-        let reason = format!("by the configuration of this {} model", self.config.model_type);
+        let reason = format!(
+            "by the configuration of this {} model",
+            self.config.model_type
+        );
         self.weights.declaration(name, shape, &reason)
     }
 
@@ -223,17 +226,34 @@ impl Work<'_> {
         let scale = 1.0 / (width as f64).sqrt();
         let attended = self
             .builder
-            .attention(q, k, v, self.start, cache, scale, Mask::Causal, window, None)
+            .attention(
+                q,
+                k,
+                v,
+                self.start,
+                cache,
+                scale,
+                Mask::Causal,
+                window,
+                None,
+            )
             .or_else(self.fail())?;
         self.builder.name(attended, named("attention"));
-        let shape = vec![Symbol::B.into(), Symbol::T.into(), (config.heads * width).into()];
-        let joined = self
-            .builder
-            .reshape(attended, shape)
-            .or_else(self.fail())?;
+        let shape = vec![
+            Symbol::B.into(),
+            Symbol::T.into(),
+            (config.heads * width).into(),
+        ];
+        let joined = self.builder.reshape(attended, shape).or_else(self.fail())?;
         let size = [config.heads * width, config.hidden];
         let bias = self.decoder.output_bias.on(config);
-        self.linear(joined, &within("o_proj"), size, bias, named("attention_out"))
+        self.linear(
+            joined,
+            &within("o_proj"),
+            size,
+            bias,
+            named("attention_out"),
+        )
     }
 
     /// Queries or keys: projected, split into heads, normed where the family does, rotated.
@@ -267,7 +287,12 @@ impl Work<'_> {
     /// `[B, T, heads * D]` as `[B, T, heads, D]`.
     fn split(&mut self, x: ValueId, heads: usize) -> Result<ValueId, LoadError> {
         let width = self.config.head_dim;
-        let shape = vec![Symbol::B.into(), Symbol::T.into(), heads.into(), width.into()];
+        let shape = vec![
+            Symbol::B.into(),
+            Symbol::T.into(),
+            heads.into(),
+            width.into(),
+        ];
         self.builder.reshape(x, shape).or_else(self.fail())
     }
 

@@ -39,7 +39,10 @@ pub(super) fn checkpoint_name(name: &str) -> Option<String> {
         Some(rest) => {
             let (layer, module) = rest.split_once('.')?;
             let layer: usize = layer.parse().ok()?;
-            Some(format!("model.layers.{layer}.{}.{part}", find(LAYER, module)?))
+            Some(format!(
+                "model.layers.{layer}.{}.{part}",
+                find(LAYER, module)?
+            ))
         }
     }
 }

@@ -56,14 +56,29 @@ pub(super) fn config(
         ("num_attention_heads", json!(heads)),
         ("num_key_value_heads", json!(kv_heads.unwrap_or(heads))),
         ("head_dim", json!(width)),
-        ("max_position_embeddings", json!(required("context_length")?)),
-        ("vocab_size", json!(metadata.required("token_embd.weight", rows)?)),
-        ("rms_norm_eps", json!(metadata.required(&epsilon, metadata.number(&epsilon)?)?)),
+        (
+            "max_position_embeddings",
+            json!(required("context_length")?),
+        ),
+        (
+            "vocab_size",
+            json!(metadata.required("token_embd.weight", rows)?),
+        ),
+        (
+            "rms_norm_eps",
+            json!(metadata.required(&epsilon, metadata.number(&epsilon)?)?),
+        ),
         ("attention_bias", json!(has("q_proj"))),
         ("mlp_bias", json!(has("gate_proj"))),
-        ("rope_theta", json!(metadata.number(&key("rope.freq_base"))?)),
+        (
+            "rope_theta",
+            json!(metadata.number(&key("rope.freq_base"))?),
+        ),
         ("rope_scaling", scaling(metadata, family)?),
-        ("eos_token_id", json!(metadata.size("tokenizer.ggml.eos_token_id")?)),
+        (
+            "eos_token_id",
+            json!(metadata.size("tokenizer.ggml.eos_token_id")?),
+        ),
     ] {
         fields.insert(name.into(), value);
     }
@@ -77,7 +92,11 @@ pub(super) fn config(
 /// Variants that share the architecture's name but not its graph.
 fn refuse_variants(metadata: &Metadata<'_>, family: &Family) -> Result<(), LoadError> {
     let fields = [
-        (format!("{}.expert_count", family.gguf), 0, "mixtures of experts are not supported"),
+        (
+            format!("{}.expert_count", family.gguf),
+            0,
+            "mixtures of experts are not supported",
+        ),
         (
             format!("{}.attention.sliding_window", family.gguf),
             0,

@@ -103,7 +103,10 @@ pub(super) fn describe<'a>(
         let checkpoint_name = match tensor.name {
             ROPE_FACTORS => ROPE_FACTORS.to_string(),
             name => checkpoint_name(name).ok_or_else(|| {
-                fail(format!("belongs to no part of a {} model", family.model_type))
+                fail(format!(
+                    "belongs to no part of a {} model",
+                    family.model_type
+                ))
             })?,
         };
         if !names.insert(checkpoint_name.clone()) {
@@ -219,7 +222,9 @@ pub(super) fn weights(
                     RowOrder::Paired { .. } => {
                         let mut bytes = Vec::with_capacity(tensor.bytes.len());
                         for index in 0..rows {
-                            bytes.extend_from_slice(&tensor.bytes[source.of_row(index) * row..][..row]);
+                            bytes.extend_from_slice(
+                                &tensor.bytes[source.of_row(index) * row..][..row],
+                            );
                         }
                         Bytes::owned(&bytes)
                     }

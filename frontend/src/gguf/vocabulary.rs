@@ -28,7 +28,9 @@ pub(super) fn files(metadata: &Metadata<'_>) -> Result<Vec<(String, Vec<u8>)>, L
         }
     };
     let mut config = Map::new();
-    let add_bos = metadata.flag("tokenizer.ggml.add_bos_token")?.unwrap_or(add_bos);
+    let add_bos = metadata
+        .flag("tokenizer.ggml.add_bos_token")?
+        .unwrap_or(add_bos);
     config.insert("add_bos_token".into(), add_bos.into());
     for (name, key) in [
         ("bos_token", "bos"),
@@ -54,8 +56,14 @@ pub(super) fn files(metadata: &Metadata<'_>) -> Result<Vec<(String, Vec<u8>)>, L
     let generation = json!({ "eos_token_id": ends });
     Ok(vec![
         (TOKENIZER.into(), tokenizer.to_string().into_bytes()),
-        (TOKENIZER_CONFIG.into(), Value::Object(config).to_string().into_bytes()),
-        (GENERATION_CONFIG.into(), generation.to_string().into_bytes()),
+        (
+            TOKENIZER_CONFIG.into(),
+            Value::Object(config).to_string().into_bytes(),
+        ),
+        (
+            GENERATION_CONFIG.into(),
+            generation.to_string().into_bytes(),
+        ),
     ])
 }
 
@@ -70,10 +78,11 @@ impl<'a> Vocabulary<'a> {
         let field = "tokenizer.ggml.tokens";
         let tokens = metadata.required(field, metadata.texts(field)?)?;
         let field = "tokenizer.ggml.token_type";
-        let kinds: Vec<i64> = match metadata.optional(field, "a list of numbers", Metadatum::integers)? {
-            Some(kinds) => kinds.collect(),
-            None => vec![kind::NORMAL; tokens.len()],
-        };
+        let kinds: Vec<i64> =
+            match metadata.optional(field, "a list of numbers", Metadatum::integers)? {
+                Some(kinds) => kinds.collect(),
+                None => vec![kind::NORMAL; tokens.len()],
+            };
         if kinds.len() != tokens.len() {
             let reason = format!("has {} entries for {} tokens", kinds.len(), tokens.len());
             return Err(metadata.error(field, reason));
@@ -109,7 +118,11 @@ impl<'a> Vocabulary<'a> {
 
     fn json(&self) -> Value {
         let entries = self.ids.iter();
-        Value::Object(entries.map(|(token, id)| (token.to_string(), json!(id))).collect())
+        Value::Object(
+            entries
+                .map(|(token, id)| (token.to_string(), json!(id)))
+                .collect(),
+        )
     }
 
     /// The tokens that are found in a text as they stand: those of the given kinds.
@@ -156,7 +169,10 @@ fn cutting(pre: &str) -> Option<(Vec<Value>, bool)> {
     Some(match pre {
         "gpt-2" | "gpt2" => (vec![bytes(true)], false),
         "smollm" => (
-            vec![json!({"type": "Digits", "individual_digits": true}), bytes(true)],
+            vec![
+                json!({"type": "Digits", "individual_digits": true}),
+                bytes(true),
+            ],
             false,
         ),
         "llama-bpe" | "llama3" | "llama-v3" => (vec![split(&modern("{1,3}")), bytes(false)], true),
@@ -262,7 +278,9 @@ fn sentence_piece(
         .into_iter()
         .map(|(_, _, _, left, right)| json!([left, right]))
         .collect();
-    let prefix = metadata.flag("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
+    let prefix = metadata
+        .flag("tokenizer.ggml.add_space_prefix")?
+        .unwrap_or(true);
     let mut normalizers = vec![json!({
         "type": "Replace", "pattern": {"String": " "}, "content": "\u{2581}",
     })];
@@ -275,7 +293,9 @@ fn sentence_piece(
         normalizers.insert(0, json!({"type": "Prepend", "prepend": "\u{2581}"}));
         decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
     }
-    let unknown = vocabulary.special(metadata, "unknown")?.map(|(_, token)| token);
+    let unknown = vocabulary
+        .special(metadata, "unknown")?
+        .map(|(_, token)| token);
     Ok(json!({
         "version": "1.0",
         "truncation": null,

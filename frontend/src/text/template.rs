@@ -33,7 +33,8 @@ impl Template {
         environment.set_syntax(syntax);
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         environment.set_fuel(Some(FUEL));
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment
+            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_filter("tojson", to_json);
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", strftime_now);
@@ -128,11 +129,19 @@ fn to_json(value: Value, options: Kwargs) -> Result<Value, Error> {
 struct Python;
 
 impl Formatter for Python {
-    fn begin_array_value<W: ?Sized + io::Write>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
+    fn begin_array_value<W: ?Sized + io::Write>(
+        &mut self,
+        to: &mut W,
+        first: bool,
+    ) -> io::Result<()> {
         to.write_all(if first { b"" } else { b", " })
     }
 
-    fn begin_object_key<W: ?Sized + io::Write>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
+    fn begin_object_key<W: ?Sized + io::Write>(
+        &mut self,
+        to: &mut W,
+        first: bool,
+    ) -> io::Result<()> {
         to.write_all(if first { b"" } else { b", " })
     }
 
@@ -172,13 +181,31 @@ mod tests {
         );
         check("{{ messages[0].content | tojson }}", Ok("\" Hé <b> \""));
         check("{{ [1] | tojson(indent=2) }}", Ok("[\n  1\n]"));
-        check("{% for m in messages %}{% generation %}x{% endgeneration %}{% endfor %}", Ok("x"));
-        check("{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}", Ok("01"));
-        check("{% set ns = namespace(n=0) %}{% set ns.n = 3 %}{{ ns.n }}", Ok("3"));
+        check(
+            "{% for m in messages %}{% generation %}x{% endgeneration %}{% endfor %}",
+            Ok("x"),
+        );
+        check(
+            "{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}",
+            Ok("01"),
+        );
+        check(
+            "{% set ns = namespace(n=0) %}{% set ns.n = 3 %}{{ ns.n }}",
+            Ok("3"),
+        );
         check("{{ strftime_now('%%') }}", Ok("%"));
-        check("{% if strftime_now('%Y-%m-%d %d %b %Y %H:%M:%S %A %B %j')|length > 40 %}y{% endif %}", Ok("y"));
-        check("{{ raise_exception('roles must alternate') }}", Err("roles must alternate"));
-        check("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", Err("fuel"));
+        check(
+            "{% if strftime_now('%Y-%m-%d %d %b %Y %H:%M:%S %A %B %j')|length > 40 %}y{% endif %}",
+            Ok("y"),
+        );
+        check(
+            "{{ raise_exception('roles must alternate') }}",
+            Err("roles must alternate"),
+        );
+        check(
+            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+            Err("fuel"),
+        );
         check("\n{% if %}", Err("line 2"));
     }
 }

@@ -116,16 +116,21 @@ fn quantised(
             ),
         });
     };
-    let biases = checkpoint
-        .get(&format!("{module}.biases"))
-        .ok_or_else(|| LoadError::MissingTensor {
-            path: checkpoint.folder().to_path_buf(),
-            tensor: format!("{module}.biases"),
-            reason: "affine quantisation, the only one supported, needs it beside scales".into(),
-        })?;
+    let biases =
+        checkpoint
+            .get(&format!("{module}.biases"))
+            .ok_or_else(|| LoadError::MissingTensor {
+                path: checkpoint.folder().to_path_buf(),
+                tensor: format!("{module}.biases"),
+                reason: "affine quantisation, the only one supported, needs it beside scales"
+                    .into(),
+            })?;
     let (&[rows, words], "U32") = (&codes.entry.shape[..], codes.entry.dtype.as_str()) else {
         let Entry { dtype, shape, .. } = codes.entry;
-        return Err(fail(codes, format!("must be U32 [N, words], is {dtype} {shape:?}")));
+        return Err(fail(
+            codes,
+            format!("must be U32 [N, words], is {dtype} {shape:?}"),
+        ));
     };
     let width = words
         .checked_mul(32)
@@ -141,7 +146,10 @@ fn quantised(
             fail(codes, reason)
         })?;
     let Some(scale) = float(scales.entry) else {
-        return Err(fail(scales, format!("dtype {} is not supported", scales.entry.dtype)));
+        return Err(fail(
+            scales,
+            format!("dtype {} is not supported", scales.entry.dtype),
+        ));
     };
     for side in [scales, biases] {
         let expected = [rows, width / group];

@@ -82,6 +82,9 @@ impl Run {
 pub(crate) fn relative_error(got: &[f64], expected: &[f64]) -> f64 {
     assert_eq!(got.len(), expected.len());
     let square = |sum: f64, x: f64| sum + x * x;
-    let difference = got.iter().zip(expected).map(|(got, expected)| got - expected);
+    let difference = got
+        .iter()
+        .zip(expected)
+        .map(|(got, expected)| got - expected);
     (difference.fold(0.0, square) / expected.iter().copied().fold(0.0, square)).sqrt()
 }
