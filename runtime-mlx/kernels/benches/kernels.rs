@@ -15,6 +15,9 @@ use std::time::Instant;
 
 type Failure = Box<dyn std::error::Error>;
 
+/// One group of timings.
+type Part = fn(&Pool) -> Result<(), Failure>;
+
 const LAYERS: usize = 30;
 const WIDTH: usize = 576;
 const WIDE: usize = 1536;
@@ -179,7 +182,7 @@ fn linears(pool: &Pool) -> Result<(), Failure> {
     let read = bandwidth(pool, 128 << 20)?;
     println!("read bandwidth over 128 MiB: {:.1} GB/s", read / 1e9);
     let head_bytes = model.head.codes.len() + 2 * model.head.scales.len();
-    let mut report = |name: &str, rows: usize, bytes: usize, [median, least]: [f64; 2]| {
+    let report = |name: &str, rows: usize, bytes: usize, [median, least]: [f64; 2]| {
         let rate = bytes as f64 / least * 1e3;
         println!(
             "{name} x {rows}: {median:.3} ms median, {least:.3} ms least, {:.1} GB/s, {:.0} % of the read bandwidth",
@@ -282,7 +285,7 @@ fn main() -> Result<(), Failure> {
         .skip(1)
         .filter(|a| !a.starts_with("--"))
         .collect();
-    let parts: [(&str, fn(&Pool) -> Result<(), Failure>); 4] = [
+    let parts: [(&str, Part); 4] = [
         ("pool", pool_cost),
         ("rows", rows),
         ("linear", linears),

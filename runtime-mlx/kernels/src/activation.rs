@@ -198,7 +198,7 @@ pub(crate) unsafe fn exp<S: Simd>(x: S::V) -> S::V {
         let clamped = S::max(S::splat(-104.0), S::min(S::splat(89.0), x));
         let n = S::round(S::mul(clamped, S::splat(std::f32::consts::LOG2_E)));
         // ln 2 in two parts, the first exact in products with n.
-        let r = S::fma(n, S::splat(-0.693_359_375), clamped);
+        let r = S::fma(n, S::splat(-355.0 / 512.0), clamped);
         let r = S::fma(n, S::splat(2.121_944_4e-4), r);
         // e^r on |r| <= ln(2) / 2: its Taylor series, whose next term is below 2^-26.
         let mut sum = S::splat(1.0 / 5040.0);

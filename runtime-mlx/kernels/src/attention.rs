@@ -154,7 +154,7 @@ fn visible(layer: &Attention, sequence: &Sequence<'_>, queries: &Range<usize>) -
 
 fn check_layer(layer: &Attention) -> Result<(), Error> {
     error::parameter(
-        layer.kv_heads > 0 && layer.heads > 0 && layer.heads % layer.kv_heads == 0,
+        layer.kv_heads > 0 && layer.heads > 0 && layer.heads.is_multiple_of(layer.kv_heads),
         "the number of heads",
         format!("{} for {} heads of the cache", layer.heads, layer.kv_heads),
         "a multiple of the heads of the cache",

@@ -137,7 +137,7 @@ impl Gemv<'_> {
             while r + 4 <= count {
                 let part = rows.after(r);
                 part.prefetch::<S>(4);
-                let results = if BITS == 4 && rows.steps % (2 / S::UNITS) == 0 {
+                let results = if BITS == 4 && rows.steps.is_multiple_of(2 / S::UNITS) {
                     let pairs = self.input.pairs.as_ptr();
                     match rows.steps {
                         2 => dot_pairs::<S, 4, 2>(part, pairs, sums),

@@ -13,6 +13,11 @@
 //! Start reading at [`linear`], whose rows are computed by [`gemv`] for few inputs and by [`gemm`]
 //! for many.
 
+#![allow(
+    clippy::needless_range_loop,
+    reason = "loops over arrays of vectors have constant bounds and index several arrays at once"
+)]
+
 mod activation;
 mod attend;
 mod attention;

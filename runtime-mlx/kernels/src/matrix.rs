@@ -132,7 +132,7 @@ impl<'a> Matrix<'a> {
             return Err(fail(format!("codes have {bits} bits; use 2, 3, 4, 6 or 8")));
         }
         shape(rows, columns)?;
-        if group == 0 || group % STEP != 0 || columns % group != 0 {
+        if group == 0 || !group.is_multiple_of(STEP) || !columns.is_multiple_of(group) {
             return Err(fail(format!(
                 "groups of {group} do not fit {columns} columns; use a multiple of {STEP} that divides them"
             )));

@@ -167,7 +167,10 @@ impl Pool {
         // SAFETY: only the lifetime changes; the task outlives its use, since this function returns
         // only after every claimed index has finished and none is left to claim. No worker reads
         // the cell now: all indices of the former job are claimed and finished.
-        unsafe { *shared.task.get() = Some(std::mem::transmute::<*const Task<'_>, _>(task)) };
+        unsafe {
+            *shared.task.get() =
+                Some(std::mem::transmute::<*const Task<'_>, *const Task<'static>>(task))
+        };
         shared.pending.store(threads, Ordering::Relaxed);
         let job = (shared.ticket.load(Ordering::Relaxed) >> INDEX_BITS).wrapping_add(1);
         shared.ticket.store(job << INDEX_BITS, Ordering::SeqCst);

@@ -40,7 +40,7 @@ pub fn rope(
     out: &mut [f32],
 ) -> Result<(), Error> {
     error::parameter(
-        rope.dims % 2 == 0 && rope.dims <= rope.dim,
+        rope.dims.is_multiple_of(2) && rope.dims <= rope.dim,
         "the dims of rope",
         rope.dims,
         "even and at most the size of a head",

@@ -6,11 +6,11 @@ use mlxcel_ir::{DType, WeightData, WeightDecl, WeightFormat};
 use mlxcel_kernels::{Form, Pool};
 
 /// A small deterministic generator.
-pub struct Random(pub u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     /// The next 31 bits.
-    pub fn bits(&mut self) -> u32 {
+    pub(crate) fn bits(&mut self) -> u32 {
         self.0 = self
             .0
             .wrapping_mul(6364136223846793005)
@@ -20,23 +20,23 @@ impl Random {
     }
 
     /// Below `limit`.
-    pub fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         self.bits() as usize % limit
     }
 
     /// In `-1.0..1.0`.
-    pub fn number(&mut self) -> f32 {
+    pub(crate) fn number(&mut self) -> f32 {
         self.bits() as f32 / (1u32 << 30) as f32 - 1.0
     }
 
     /// `count` numbers in `-1.0..1.0`.
-    pub fn numbers(&mut self, count: usize) -> Vec<f32> {
+    pub(crate) fn numbers(&mut self, count: usize) -> Vec<f32> {
         (0..count).map(|_| self.number()).collect()
     }
 }
 
 /// Pools of every available form, with one, two and three threads.
-pub fn pools() -> Vec<Pool> {
+pub(crate) fn pools() -> Vec<Pool> {
     let mut pools = Vec::new();
     for form in Form::available() {
         for threads in [1, 2, 3] {
@@ -47,16 +47,21 @@ pub fn pools() -> Vec<Pool> {
 }
 
 /// A weight with its stored bytes, which start one byte off any alignment, and its values.
-pub struct Weight {
-    pub declaration: WeightDecl,
+pub(crate) struct Weight {
+    pub(crate) declaration: WeightDecl,
     parts: [Vec<u8>; 3],
     /// `[N, K]`.
-    pub values: Vec<f64>,
+    pub(crate) values: Vec<f64>,
 }
 
 impl Weight {
     /// A random weight.
-    pub fn random(rows: usize, columns: usize, format: WeightFormat, random: &mut Random) -> Self {
+    pub(crate) fn random(
+        rows: usize,
+        columns: usize,
+        format: WeightFormat,
+        random: &mut Random,
+    ) -> Self {
         let declaration = WeightDecl {
             name: "weight".into(),
             shape: vec![rows, columns],
@@ -101,7 +106,7 @@ impl Weight {
     }
 
     /// The stored bytes.
-    pub fn data(&self) -> WeightData<'_> {
+    pub(crate) fn data(&self) -> WeightData<'_> {
         WeightData {
             values: &self.parts[0][1..],
             scales: &self.parts[1][1..],
@@ -111,7 +116,7 @@ impl Weight {
 
     /// What an error of a product with `x` is held against: for each element the root of the sum
     /// of squared terms, which cancellation does not shrink.
-    pub fn sizes(&self, x: &[f32]) -> Vec<f64> {
+    pub(crate) fn sizes(&self, x: &[f32]) -> Vec<f64> {
         let square = |value: f64| value * value;
         let columns = self.declaration.shape[1];
         let mut out = Vec::new();
@@ -125,7 +130,7 @@ impl Weight {
     }
 
     /// `x[M, K] · weightᵀ`.
-    pub fn product(&self, x: &[f32]) -> Vec<f64> {
+    pub(crate) fn product(&self, x: &[f32]) -> Vec<f64> {
         let columns = self.declaration.shape[1];
         let mut out = Vec::new();
         for x in x.chunks(columns) {
@@ -155,12 +160,12 @@ fn push(bytes: &mut Vec<u8>, dtype: DType, value: f32) -> f64 {
 }
 
 /// Root mean square of the difference over that of the expected values.
-pub fn relative_error(found: &[f32], expected: &[f64]) -> f64 {
+pub(crate) fn relative_error(found: &[f32], expected: &[f64]) -> f64 {
     error_against(found, expected, expected)
 }
 
 /// Root mean square of the difference over that of `sizes`.
-pub fn error_against(found: &[f32], expected: &[f64], sizes: &[f64]) -> f64 {
+pub(crate) fn error_against(found: &[f32], expected: &[f64], sizes: &[f64]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let off: f64 = found
         .iter()
@@ -172,12 +177,12 @@ pub fn error_against(found: &[f32], expected: &[f64], sizes: &[f64]) -> f64 {
 }
 
 /// Every weight format that kernels read, with groups that fit `columns`.
-pub fn formats(columns: usize) -> Vec<WeightFormat> {
+pub(crate) fn formats(columns: usize) -> Vec<WeightFormat> {
     let floats = [DType::F32, DType::F16, DType::BF16];
     let mut formats: Vec<_> = floats.into_iter().map(WeightFormat::Dense).collect();
     for bits in [2, 3, 4, 6, 8] {
         for group in [16, 32, 48, 64, 128] {
-            if columns % group == 0 && columns * usize::from(bits) % 32 == 0 {
+            if columns.is_multiple_of(group) && (columns * usize::from(bits)).is_multiple_of(32) {
                 formats.extend(floats.map(|scale| WeightFormat::Affine { bits, group, scale }));
             }
         }
