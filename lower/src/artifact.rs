@@ -93,7 +93,10 @@ pub fn compile(
     check(model, options)?;
     let functions = functions(model, options)?;
     let specs: Vec<FunctionSpec> = functions.iter().map(|(spec, _)| spec.clone()).collect();
-    let text = model.text().map_err(model_error)?.files();
+    let text = match model.has_text() {
+        true => model.text().map_err(model_error)?.files(),
+        false => Vec::new(),
+    };
     let compiled = parent::compile(&specs, &options.target, options.limit, &mut |event| {
         if let Event::Step(step) = event {
             progress(match step {
@@ -149,7 +152,7 @@ pub fn compile(
             bytes: written.bytes,
         },
     );
-    let bytes = parts.values().map(|part| part.bytes).sum();
+    let bytes: u64 = parts.values().map(|part| part.bytes).sum();
     let functions: Vec<Function> = functions
         .into_iter()
         .map(|(_, function)| function)

@@ -12,5 +12,4 @@ mod operations;
 mod primitive;
 mod weight;
 
-pub(crate) use function::PARTS;
 pub(crate) use module::module;

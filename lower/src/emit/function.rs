@@ -30,7 +30,7 @@ fn legal(graph: &Graph) -> Result<Graph, BuildError> {
 }
 
 /// The parts of a state in the order of their buffers.
-pub(crate) const PARTS: [StatePart; 2] = [StatePart::Key, StatePart::Value];
+const PARTS: [StatePart; 2] = [StatePart::Key, StatePart::Value];
 
 fn kind(ty: &TensorType, bindings: &Bindings) -> Emitted<Kind> {
     let sizes = ty
