@@ -14,8 +14,10 @@ use std::sync::Arc;
 /// The token that a row of a step chose, wherever it is.
 #[derive(Clone, Debug)]
 pub(crate) struct Chosen {
-    /// Tokens of the step's rows, i32.
-    pub(crate) tokens: Arc<Array>,
+    /// Tokens of the batch's rows, i32.
+    pub(crate) tokens: Array,
+    /// Equal, by address, for rows of one batch.
+    pub(crate) batch: Arc<()>,
     /// Which of them.
     pub(crate) row: usize,
 }

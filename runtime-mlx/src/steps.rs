@@ -16,9 +16,9 @@ use std::sync::Arc;
 pub(crate) enum Pending {
     Nothing,
     /// Row of `i32[B]`.
-    Token(Arc<Array>, usize),
+    Token(Array, usize),
     /// Row of `f32[B, ...]`.
-    Logits(Arc<Array>, usize),
+    Logits(Array, usize),
 }
 
 /// Rows, by their place in the step, that have equally many tokens.
@@ -151,7 +151,7 @@ impl Runtime {
         };
         plan.record(&mut machine)?;
         let wants: Vec<Want> = members.iter().map(|&index| rows[index].want).collect();
-        let value = |value: usize| machine.value(value).cloned().map(Arc::new);
+        let value = |value: usize| machine.value(value).cloned();
         let wanted = |want: Want, output: usize| match wants.contains(&want) {
             true => value(output).map(Some),
             false => Ok(None),
@@ -165,12 +165,13 @@ impl Runtime {
             true => None,
             false => wanted(Want::Token, self.plans.last_token).map_err(fail)?,
         };
-        let mut started: Vec<&Array> = logits.iter().chain(&chosen).map(|array| &**array).collect();
+        let mut started: Vec<&Array> = logits.iter().chain(&chosen).collect();
         for &effect in &plan.effects {
             started.push(machine.value(effect).map_err(fail)?);
         }
         async_eval(started).map_err(|error| fail(error.into()))?;
         drop(machine);
+        let batch = Arc::new(());
         let mut outputs = Vec::with_capacity(members.len());
         for (place, (index, sequence)) in taken.iter_mut().enumerate() {
             sequence.length += tokens;
@@ -182,6 +183,7 @@ impl Runtime {
                 (Want::Token, _, Some(chosen)) => {
                     sequence.chosen = Some(Chosen {
                         tokens: chosen.clone(),
+                        batch: batch.clone(),
                         row: place,
                     });
                     Pending::Token(chosen.clone(), place)
@@ -256,7 +258,7 @@ impl Runtime {
             && chosen.len() == taken.len()
             && first.tokens.shape() == [taken.len() as i32]
             && chosen.iter().enumerate().all(|(place, chosen)| {
-                chosen.row == place && Arc::ptr_eq(&chosen.tokens, &first.tokens)
+                chosen.row == place && Arc::ptr_eq(&chosen.batch, &first.batch)
             })
         {
             return Ok(ops::reshape(&first.tokens, &shape, stream)?);
