@@ -101,8 +101,15 @@ impl Simd for Avx512 {
     unsafe fn nibbles(from: *const u8) -> (__m512, __m512) {
         unsafe {
             let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()));
-            let low = _mm512_and_si512(bytes, _mm512_set1_epi32(15));
-            (_mm512_cvtepi32_ps(low), _mm512_cvtepi32_ps(bytes))
+            // A look-up reads the lower four bits of an index: mask and conversion in one.
+            let table = _mm512_setr_ps(
+                0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0,
+                15.0,
+            );
+            (
+                _mm512_permutexvar_ps(bytes, table),
+                _mm512_cvtepi32_ps(bytes),
+            )
         }
     }
     #[inline(always)]
