@@ -17,6 +17,8 @@ const DIALECTS: [&str; 5] = ["stablehlo", "chlo", "func", "util", "flow"];
 /// A session with the flags of one target.
 pub(crate) struct Session {
     inner: compiler::Session,
+    /// Stored, since what melior makes of it is a reference to it.
+    context: ContextRef<'static>,
 }
 
 impl Session {
@@ -28,7 +30,9 @@ impl Session {
         };
         mlir_sys::load(library).map_err(|error| failed(error.to_string()))?;
         let inner = compiler::Session::new(flags).map_err(failed)?;
-        let session = Self { inner };
+        // SAFETY: the context lives as long as the session, and `context` lends it no longer.
+        let context = unsafe { ContextRef::from_raw(inner.context()) };
+        let session = Self { inner, context };
         for dialect in DIALECTS {
             session.context().get_or_load_dialect(dialect);
         }
@@ -37,8 +41,8 @@ impl Session {
 
     /// The session's context.
     pub(crate) fn context(&self) -> &Context {
-        // SAFETY: the context lives as long as the session, which the result borrows.
-        unsafe { ContextRef::from_raw(self.inner.context()).to_ref() }
+        // SAFETY: the reference is to the field, and is not used after the session.
+        unsafe { self.context.to_ref() }
     }
 
     /// Checks `module`; what is wrong goes to `report`.
