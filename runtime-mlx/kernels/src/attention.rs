@@ -2,15 +2,20 @@
 
 use crate::activation::Output;
 use crate::attend::{Attend, Block, merge};
-use crate::linear::{put_scratch, take_scratch};
 use crate::{Error, Pool, error, simd};
 use mlxcel_ir::Mask;
+use std::cell::RefCell;
 use std::ops::Range;
 
 /// Rows (queries times heads of a group) that one task aims at.
 const ROWS: usize = 16;
 /// The fewest cached positions of a task, if positions are shared among threads.
 const POSITIONS: usize = 512;
+
+thread_local! {
+    /// Partial results of the calls of a thread.
+    static PARTIALS: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
 
 /// What an attention layer computes: `softmax(scale * q · kᵀ) · v`, as
 /// [`mlxcel_ir::Op`] defines it.
@@ -106,11 +111,10 @@ pub fn attention(
         }
     }
     let rows = step * group;
-    let mut partials = if chunks > 1 {
-        take_scratch(blocks.len() * rows * row_size)
-    } else {
-        Vec::new()
-    };
+    let mut partials = PARTIALS.take();
+    if chunks > 1 && partials.len() < blocks.len() * rows * row_size {
+        partials.resize(blocks.len() * rows * row_size, 0.0);
+    }
     let partial = Output(partials.as_mut_ptr());
     let result = pool.ranges(blocks.len(), 1, |range| {
         for i in range {
@@ -134,7 +138,7 @@ pub fn attention(
             unsafe { merge(layer, &parts[0], from, rows, outs[parts[0].sequence].at(0)) }
         }
     }
-    put_scratch(partials);
+    PARTIALS.set(partials);
     result
 }
 

@@ -3,14 +3,14 @@
 //!
 //! Activations are `f32` and products accumulate in `f32` over several lanes; weights are
 //! dequantised in registers, exactly as [`mlxcel_ir::WeightFormat`] defines them. Each kernel is
-//! written once over [`simd`] and compiled in three [`Form`]s, of which a [`Pool`] holds the one to
+//! written once over the vector operations in `simd` and compiled in three [`Form`]s, of which a [`Pool`] holds the one to
 //! run; all give the same values up to rounding.
 //!
 //! Every public function checks its arguments and returns an [`Error`] for slices of the wrong
 //! length; none panics, and a panic on a thread of the pool becomes an error too. `unsafe` lies in
-//! [`simd`] and in the kernels' inner loops, whose bounds the checked arguments give.
+//! `simd` and in the kernels' inner loops, whose bounds the checked arguments give.
 //!
-//! Start reading at [`linear`], whose rows are computed by [`gemv`] for few inputs and by [`gemm`]
+//! Start reading at [`linear()`], whose rows are computed by `gemv` for few inputs and by `gemm`
 //! for many.
 
 #![allow(
