@@ -2,6 +2,7 @@
 
 use crate::checkpoint::Checkpoint;
 use crate::families::{self, Family};
+use crate::text::TOKENIZER;
 use crate::weights::Weights;
 use crate::{Config, LoadError, Text, gguf, map};
 use mlxcel_ir::{Graph, WeightSource};
@@ -176,6 +177,11 @@ impl Model {
             true => gguf::text(&self.path),
             false => Text::from_folder(&self.path),
         }
+    }
+
+    /// Whether the model comes with a tokenizer. One that does not takes token ids only.
+    pub fn has_text(&self) -> bool {
+        self.path.is_file() || self.path.join(TOKENIZER).exists()
     }
 
     /// The sha256, in hexadecimal, of the model's configuration and weights. Reads all of them.

@@ -4,7 +4,7 @@ mod assemble;
 
 use crate::LoadError;
 use crate::map::MappedFile;
-use mlxcel_ir::{WeightData, WeightDecl, WeightSource};
+use mlxcel_ir::{WeightData, WeightDecl, WeightFormat, WeightSource};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -117,8 +117,15 @@ impl Weights {
                 file: stored.file.clone(),
                 tensor: name.into(),
                 reason: format!(
-                    "must have shape {shape:?} ({reason}), has {:?}",
-                    stored.declaration.shape
+                    "must have shape {shape:?} ({reason}), has {:?}{}",
+                    stored.declaration.shape,
+                    match stored.declaration.format {
+                        WeightFormat::Affine { bits, group, .. } => format!(
+                            " if stored with {bits} bits in groups of {group}, as the \
+                             quantization of the model says"
+                        ),
+                        WeightFormat::Dense(_) => String::new(),
+                    }
                 ),
             });
         }

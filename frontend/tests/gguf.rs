@@ -154,7 +154,7 @@ fn broken_files_are_refused() {
     );
     check(
         good().tensor("blk.1.attn_q.bias", &[128], 0, vec![0; 512]),
-        &["blk", "missing"],
+        &["0.self_attn.q_proj.bias", "missing"],
     );
     check(tensor(0, vec![0; 100]), &["token_embd.weight", "truncated"]);
     check(

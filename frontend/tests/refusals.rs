@@ -173,12 +173,17 @@ fn tensors_that_do_not_fit_the_configuration() {
     check_family(
         quantised,
         quantization(json!({"bits": 8, "group_size": 32})),
-        &["scales", "config.json"],
+        &["embed_tokens.weight", "[320, 32]", "8 bits in groups of 32"],
     );
     check_family(
         quantised,
         quantization(json!({"bits": 4, "group_size": 7})),
         &["groups of 7", "config.json"],
+    );
+    check_family(
+        quantised,
+        quantization(json!({"bits": 4, "group_size": 32})),
+        &["lm_head.scales", "[320, 2]", "config.json", "[320, 1]"],
     );
     check_family(
         quantised,
@@ -206,7 +211,10 @@ fn weights() {
     };
     let file = "model.safetensors";
     check(
-        |folder| fs::remove_file(folder.join(file)).expect("removed"),
+        |folder| {
+            fs::remove_file(folder.join("expected.safetensors")).expect("removed");
+            fs::remove_file(folder.join(file)).expect("removed");
+        },
         &["no .safetensors file"],
     );
     check(write(Vec::new()), &[file, "0 bytes", "truncated"]);

@@ -1,5 +1,7 @@
 //! Writing small GGUF files.
 
+#![allow(dead_code, reason = "each test file uses a part")]
+
 /// A GGUF file in the making.
 #[derive(Clone, Default)]
 pub(crate) struct Writer {
