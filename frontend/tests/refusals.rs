@@ -219,7 +219,7 @@ fn weights() {
     );
     check(write(Vec::new()), &[file, "0 bytes", "truncated"]);
     check(
-        write((0..4096).map(|i: u32| (i * i >> 3) as u8 | 1).collect()),
+        write((0..4096).map(|i: u32| ((i * i) >> 3) as u8 | 1).collect()),
         &[file, "header"],
     );
     check(
