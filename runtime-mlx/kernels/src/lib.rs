@@ -21,6 +21,7 @@
 mod activation;
 mod attend;
 mod attention;
+mod dot;
 mod error;
 mod form;
 mod gemm;
