@@ -1,7 +1,9 @@
 //! Own kernels as operations of MLX, on the CPU.
 //!
-//! A kernel runs on the stream's thread and shares its work with the threads of a pool. What it
-//! fails with is reported when its results are evaluated, with the node's name.
+//! Kernels that follow one another are one operation of MLX, a [`Segment`]: scheduling an operation
+//! costs MLX several microseconds, as much as a small kernel. A segment runs on the stream's thread
+//! and shares each kernel's work with the threads of a pool. What it fails with is reported when its
+//! results are evaluated, with the node's name.
 
 mod attention;
 mod body;
@@ -9,71 +11,45 @@ mod cache;
 mod linear;
 mod planner;
 mod rows;
+mod segment;
+mod slots;
 
 pub(crate) use cache::HostCache;
 pub(crate) use planner::{Planned, plan};
+pub(crate) use segment::Segment;
 
 use crate::fail::Fail;
 use crate::machine::Machine;
-use crate::plan::{self, Plan};
-use mlxcel_ir::ValueId;
-use mlxcel_mlx_sys::custom::{self, custom};
-use mlxcel_mlx_sys::{Array, Dtype};
 use std::sync::Arc;
+
+/// The body of a kernel. Operands and results are elements of 32 bits; [`body::integers`] reads
+/// them as integers.
+pub(crate) trait Compute: Send + Sync {
+    /// Computes `outputs` from `inputs`.
+    fn run(&self, inputs: &[&[f32]], outputs: &mut [&mut [f32]]) -> Result<(), Fail>;
+}
 
 /// A kernel with everything resolved that does not depend on a call.
 pub(crate) trait Step: Send + Sync {
-    /// Records the kernel's operation and stores its results in the machine.
-    fn record(&self, plan: &Plan, step: &plan::Step, machine: &mut Machine<'_>)
-    -> Result<(), Fail>;
+    /// The kernel for one call.
+    fn prepare(&self, machine: &Machine<'_>) -> Result<Arc<dyn Compute>, Fail>;
 }
 
 /// A kernel that depends on nothing but its operands.
-pub(crate) struct Fixed {
-    /// For MLX's own messages.
-    pub(crate) name: &'static str,
-    pub(crate) kernel: Arc<dyn custom::Kernel>,
-}
+pub(crate) struct Fixed(Arc<dyn Compute>);
 
 impl Step for Fixed {
-    fn record(
-        &self,
-        plan: &Plan,
-        step: &plan::Step,
-        machine: &mut Machine<'_>,
-    ) -> Result<(), Fail> {
-        apply(self.name, self.kernel.clone(), plan, step, machine)
+    fn prepare(&self, _: &Machine<'_>) -> Result<Arc<dyn Compute>, Fail> {
+        Ok(self.0.clone())
     }
 }
 
-/// Records `kernel` from the step's operands to its results.
-fn apply(
-    name: &'static str,
-    kernel: Arc<dyn custom::Kernel>,
-    plan: &Plan,
-    step: &plan::Step,
-    machine: &mut Machine<'_>,
-) -> Result<(), Fail> {
-    let mut shapes: Vec<(Vec<i32>, Dtype)> = Vec::with_capacity(step.results.len());
-    for &result in &step.results {
-        let ty = plan
-            .graph
-            .ty(ValueId(result as u32))
-            .ok_or("a result without a type")?;
-        shapes.push((machine.shape(ty)?, crate::weight::dtype(ty.dtype)));
-    }
-    let outputs: Vec<(&[i32], Dtype)> = shapes
-        .iter()
-        .map(|(shape, dtype)| (shape.as_slice(), *dtype))
-        .collect();
-    let operands: Vec<&Array> = step
-        .operands
-        .iter()
-        .map(|&operand| machine.value(operand))
-        .collect::<Result<_, _>>()?;
-    let results = custom(name, kernel, operands, &outputs, machine.stream)?;
-    for (&index, result) in step.results.iter().zip(results) {
-        machine.values[index] = Some(result);
-    }
-    Ok(())
+/// A kernel of the plan, by the values that it reads and makes.
+pub(crate) struct KernelStep {
+    /// The node whose place in the order it has.
+    pub(crate) node: usize,
+    pub(crate) operands: Vec<usize>,
+    pub(crate) results: Vec<usize>,
+    /// `None` for a step whose result is its operand in another shape.
+    pub(crate) kernel: Option<Box<dyn Step>>,
 }

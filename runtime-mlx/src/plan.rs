@@ -24,8 +24,8 @@ pub(crate) enum Operations {
 pub(crate) enum Action {
     /// Runs the node by operations of MLX.
     Mlx,
-    /// Runs one or several nodes by an own kernel.
-    Kernel(Box<dyn kernel::Step>),
+    /// Runs nodes by own kernels.
+    Segment(kernel::Segment),
 }
 
 /// One step of a plan.
@@ -138,7 +138,7 @@ impl Plan {
         for step in &self.steps {
             let outcome = match &step.action {
                 Action::Mlx => mlx::record(self, step, machine),
-                Action::Kernel(kernel) => kernel.record(self, step, machine),
+                Action::Segment(segment) => segment.record(self, machine),
             };
             outcome.map_err(|Fail(reason)| self.fail(step.node, reason))?;
             for &dead in &step.dead {

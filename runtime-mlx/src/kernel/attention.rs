@@ -1,10 +1,9 @@
 //! Attention over caches that are appended to in place, for rows of different sequences.
 
 use super::body::{floats, integers, kernel, only};
-use super::{HostCache, Step, apply};
+use super::{Compute, HostCache, Step};
 use crate::fail::Fail;
 use crate::machine::{Cache, Machine};
-use crate::plan::{self, Plan};
 use mlxcel_ir::Symbol;
 use mlxcel_kernels::{self as kernels, Pool};
 use std::sync::Arc;
@@ -19,12 +18,7 @@ pub(super) struct Attention {
 }
 
 impl Step for Attention {
-    fn record(
-        &self,
-        plan: &Plan,
-        step: &plan::Step,
-        machine: &mut Machine<'_>,
-    ) -> Result<(), Fail> {
+    fn prepare(&self, machine: &Machine<'_>) -> Result<Arc<dyn Compute>, Fail> {
         let caches: Vec<Arc<HostCache>> = machine
             .rows
             .iter()
@@ -33,45 +27,41 @@ impl Step for Attention {
                 _ => Err(Fail(format!("no cache {} for kernels", self.state))),
             })
             .collect::<Result<_, _>>()?;
-        if machine.checked {
-            check(machine, step)?;
-        }
+        let capacity = machine.bindings.get(Symbol::S).unwrap_or(usize::MAX);
         let (pool, layer) = (self.pool.clone(), self.layer);
-        let run = kernel(self.label.clone(), move |inputs, outputs| {
+        Ok(kernel(self.label.clone(), move |inputs, outputs| {
             let [q, k, v] = [floats(inputs, 0)?, floats(inputs, 1)?, floats(inputs, 2)?];
             let starts = integers(inputs, 3)?;
-            attend(&pool, &layer, &caches, [q, k, v], starts, only(outputs)?)
-        });
-        apply("attention", run, plan, step, machine)
+            let sequences = Sequences {
+                caches: &caches,
+                starts,
+                capacity,
+            };
+            attend(&pool, &layer, &sequences, [q, k, v], only(outputs)?)
+        }))
     }
 }
 
-/// What a runtime's own bookkeeping rules out.
-fn check(machine: &Machine<'_>, step: &plan::Step) -> Result<(), Fail> {
-    let starts = machine.starts(step.operands[3])?;
-    let tokens = machine.value(step.operands[0])?.shape().get(1).copied();
-    let tokens = tokens.unwrap_or(0) as usize;
-    let capacity = machine.bindings.get(Symbol::S).unwrap_or(usize::MAX);
-    match starts
-        .iter()
-        .find(|&&start| start > capacity.saturating_sub(tokens))
-    {
-        Some(start) => Err(Fail(format!(
-            "positions {start}..{} do not fit a cache of {capacity}",
-            start + tokens
-        ))),
-        None => Ok(()),
-    }
+/// The rows of a call.
+struct Sequences<'a> {
+    caches: &'a [Arc<HostCache>],
+    starts: &'a [i32],
+    /// Tokens that a cache may hold.
+    capacity: usize,
 }
 
 fn attend(
     pool: &Pool,
     layer: &kernels::Attention,
-    caches: &[Arc<HostCache>],
+    sequences: &Sequences<'_>,
     [q, k, v]: [&[f32]; 3],
-    starts: &[i32],
     out: &mut [f32],
 ) -> Result<(), Fail> {
+    let Sequences {
+        caches,
+        starts,
+        capacity,
+    } = *sequences;
     let rows = caches.len();
     if starts.len() != rows || rows == 0 {
         return Err(format!("{} starts for {rows} caches", starts.len()).into());
@@ -83,6 +73,12 @@ fn attend(
     let mut held = Vec::with_capacity(rows);
     for (index, (cache, &start)) in caches.iter().zip(starts).enumerate() {
         let start = usize::try_from(start).map_err(|_| format!("start {start} is negative"))?;
+        let end = start.saturating_add(new / cache.row().max(1));
+        if end > capacity {
+            return Err(
+                format!("positions {start}..{end} do not fit a cache of {capacity}").into(),
+            );
+        }
         let mut parts = cache.lock();
         let range = index * new..(index + 1) * new;
         let rows = [
@@ -90,7 +86,7 @@ fn attend(
             v.get(range).ok_or("values are missing")?,
         ];
         HostCache::append(&mut parts, cache.row(), start, rows)?;
-        held.push((start, start + new / cache.row().max(1), cache.row(), parts));
+        held.push((start, end, cache.row(), parts));
     }
     let sequences: Vec<kernels::Sequence<'_>> = held
         .iter()

@@ -1,7 +1,7 @@
 //! Linear layers: several over one input, one with a residual, a gated pair.
 
 use super::Fixed;
-use super::body::{floats, kernel, only};
+use super::body::{fixed, floats, only};
 use crate::fail::Fail;
 use mlxcel_ir::{Activation, Graph, Node, WeightDecl, WeightFormat, WeightSource};
 use mlxcel_kernels::{self as kernels, Matrix, Pool};
@@ -101,25 +101,17 @@ pub(super) fn vector(
 /// Several layers over one input: one result for each.
 pub(super) fn group(pool: &Arc<Pool>, label: Arc<str>, layers: Vec<Layer>) -> Fixed {
     let pool = pool.clone();
-    let run = kernel(label, move |inputs, outputs| {
+    fixed(label, move |inputs, outputs| {
         let x = floats(inputs, 0)?;
         let views: Vec<_> = layers.iter().map(Layer::view).collect();
-        let mut outs: Vec<&mut [f32]> = outputs
-            .iter_mut()
-            .map(|output| output.elements::<f32>())
-            .collect::<Result<_, _>>()?;
-        Ok(kernels::linear_group(&pool, x, &views, &mut outs)?)
-    });
-    Fixed {
-        name: "linear",
-        kernel: run,
-    }
+        Ok(kernels::linear_group(&pool, x, &views, outputs)?)
+    })
 }
 
 /// One layer over operand 0, plus operand 1.
 pub(super) fn residual(pool: &Arc<Pool>, label: Arc<str>, layer: Layer) -> Fixed {
     let pool = pool.clone();
-    let run = kernel(label, move |inputs, outputs| {
+    fixed(label, move |inputs, outputs| {
         let (x, residual) = (floats(inputs, 0)?, floats(inputs, 1)?);
         let out = only(outputs)?;
         Ok(kernels::linear(
@@ -129,11 +121,7 @@ pub(super) fn residual(pool: &Arc<Pool>, label: Arc<str>, layer: Layer) -> Fixed
             Some(residual),
             out,
         )?)
-    });
-    Fixed {
-        name: "linear_residual",
-        kernel: run,
-    }
+    })
 }
 
 /// `activation(gate(x)) * up(x)`.
@@ -145,7 +133,7 @@ pub(super) fn gated(
     activation: Activation,
 ) -> Fixed {
     let pool = pool.clone();
-    let run = kernel(label, move |inputs, outputs| {
+    fixed(label, move |inputs, outputs| {
         let x = floats(inputs, 0)?;
         let out = only(outputs)?;
         Ok(kernels::gated_linear(
@@ -156,9 +144,5 @@ pub(super) fn gated(
             activation,
             out,
         )?)
-    });
-    Fixed {
-        name: "gated_linear",
-        kernel: run,
-    }
+    })
 }

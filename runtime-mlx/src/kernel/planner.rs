@@ -1,14 +1,15 @@
 //! Which nodes run as which kernels.
 //!
-//! Linear layers over one input become one step, as do a gated pair and a product with the sum that
-//! follows it: each is one pass over its input, and one operation less for MLX to schedule.
+//! Linear layers over one input become one kernel, as do a gated pair and a product with the sum
+//! that follows it: each is one pass over its input. Kernels in a row become one [`Segment`].
 
 use super::attention::Attention;
 use super::linear::{self, Layer, Table};
-use super::{Fixed, rows};
+use super::{KernelStep, Segment, rows};
 use crate::Error;
 use crate::fail::Fail;
 use crate::plan::{Action, Step, final_effects, node_name, plain};
+
 use mlxcel_ir::{DType, Graph, Node, Op, StateId, ValueId, WeightSource};
 use mlxcel_kernels::{self as kernels, Pool};
 use std::collections::HashMap;
@@ -33,19 +34,106 @@ pub(crate) fn plan(
         pool,
         uses: uses(graph),
         taken: vec![false; graph.nodes.len()],
+        made: vec![false; graph.inputs.len() + graph.nodes.len()],
         host_states: host_states(graph),
-        steps: Vec::new(),
+        items: Vec::new(),
     };
     planner.fuse();
     for node in 0..graph.nodes.len() {
         planner.node(node);
     }
-    planner.adopt_reshapes();
-    planner.steps.sort_by_key(|step| step.node);
+    let host_states = planner.host_states;
+    let mut items = planner.items;
+    items.sort_by_key(Item::node);
     Ok(Planned {
-        steps: planner.steps,
-        host_states: planner.host_states,
+        steps: segments(graph, hoisted(graph, items)),
+        host_states,
     })
+}
+
+/// A step before kernels in a row are joined.
+enum Item {
+    /// A node that MLX runs.
+    Mlx(usize),
+    Kernel(KernelStep),
+}
+
+impl Item {
+    fn node(&self) -> usize {
+        match self {
+            Item::Mlx(node) => *node,
+            Item::Kernel(step) => step.node,
+        }
+    }
+}
+
+/// Moves nodes that MLX runs and that need no kernel's result to the front, so that they part no
+/// kernels.
+fn hoisted(graph: &Graph, items: Vec<Item>) -> Vec<Item> {
+    let inputs = graph.inputs.len();
+    let mut early = vec![false; inputs + graph.nodes.len()];
+    early[..inputs].fill(true);
+    for item in &items {
+        if let Item::Mlx(node) = item {
+            let operands = &graph.nodes[*node].operands;
+            let free = graph.nodes[*node].state.is_none();
+            early[inputs + node] = free && operands.iter().all(|value| early[value.0 as usize]);
+        }
+    }
+    let (mut front, back): (Vec<_>, Vec<_>) = items
+        .into_iter()
+        .partition(|item| matches!(item, Item::Mlx(node) if early[inputs + node]));
+    front.extend(back);
+    front
+}
+
+/// Joins kernels in a row.
+fn segments(graph: &Graph, items: Vec<Item>) -> Vec<Step> {
+    let mut runs: Vec<Result<Vec<KernelStep>, usize>> = Vec::new();
+    for item in items {
+        match (item, runs.last_mut()) {
+            (Item::Mlx(node), _) => runs.push(Err(node)),
+            (Item::Kernel(step), Some(Ok(run))) => run.push(step),
+            (Item::Kernel(step), _) => runs.push(Ok(vec![step])),
+        }
+    }
+    // By value, the run that makes it, and whether another run or the caller reads it.
+    let values = graph.inputs.len() + graph.nodes.len();
+    let mut maker = vec![usize::MAX; values];
+    let mut seen = vec![false; values];
+    for (number, run) in runs.iter().enumerate() {
+        let steps = run.as_deref().unwrap_or_default();
+        for &result in steps.iter().flat_map(|step| &step.results) {
+            maker[result] = number;
+        }
+        for &operand in steps.iter().flat_map(|step| &step.operands) {
+            seen[operand] |= maker[operand] != number;
+        }
+        if let Err(node) = run {
+            for operand in &graph.nodes[*node].operands {
+                seen[operand.0 as usize] = true;
+            }
+        }
+    }
+    let outputs = graph.outputs.iter().map(|output| output.value.0 as usize);
+    for value in outputs.chain(final_effects(graph)) {
+        seen[value] = true;
+    }
+    let steps = runs.into_iter().map(|run| match run {
+        Err(node) => plain(graph, node),
+        Ok(run) => {
+            let node = run.first().map_or(0, |step| step.node);
+            let segment = Segment::new(run, |value| seen[value]);
+            Step {
+                node,
+                operands: segment.inputs.clone().into(),
+                results: segment.exports.clone().into(),
+                dead: Box::new([]),
+                action: Action::Segment(segment),
+            }
+        }
+    });
+    steps.collect()
 }
 
 /// How often each value is read, counting outputs and what is computed for its effect.
@@ -64,12 +152,15 @@ fn uses(graph: &Graph) -> Vec<usize> {
 
 /// The states that only attention which has a kernel touches.
 fn host_states(graph: &Graph) -> Vec<bool> {
+    let mut users = vec![0; graph.states.len()];
     let mut host = vec![true; graph.states.len()];
     for node in &graph.nodes {
         if let Some(StateId(id)) = node.state
             && let Some(host) = host.get_mut(id as usize)
         {
-            *host &= attention_layer(graph, node).is_some();
+            // Two users would have to run in their order, which MLX is not told.
+            users[id as usize] += 1;
+            *host &= users[id as usize] == 1 && attention_layer(graph, node).is_some();
         }
     }
     host
@@ -110,8 +201,10 @@ struct Planner<'a> {
     uses: Vec<usize>,
     /// Nodes that a step computes already.
     taken: Vec<bool>,
+    /// By value, whether a kernel makes it.
+    made: Vec<bool>,
     host_states: Vec<bool>,
-    steps: Vec<Step>,
+    items: Vec<Item>,
 }
 
 impl Planner<'_> {
@@ -138,30 +231,30 @@ impl Planner<'_> {
         Layer::new(self.graph, self.source, &self.graph.nodes[node])
     }
 
-    /// A kernel's step at node `node`, which computes the nodes `covered`.
-    fn push(&mut self, node: usize, covered: &[usize], operands: &[ValueId], kernel: Fixed) {
-        self.push_step(node, covered, operands, &[node], Box::new(kernel));
-    }
-
-    fn push_step(
+    /// A kernel's step at node `node`, which computes the nodes `covered`, of which `results` are
+    /// seen by others.
+    fn push(
         &mut self,
         node: usize,
         covered: &[usize],
         operands: &[ValueId],
         results: &[usize],
-        kernel: Box<dyn super::Step>,
+        kernel: Option<Box<dyn super::Step>>,
     ) {
         for &node in covered {
             self.taken[node] = true;
         }
         let number = |&node: &usize| self.graph.value_of(node).0 as usize;
-        self.steps.push(Step {
+        let results: Vec<usize> = results.iter().map(number).collect();
+        for &result in &results {
+            self.made[result] = true;
+        }
+        self.items.push(Item::Kernel(KernelStep {
             node,
             operands: operands.iter().map(|value| value.0 as usize).collect(),
-            results: results.iter().map(number).collect(),
-            dead: Box::new([]),
-            action: Action::Kernel(kernel),
-        });
+            results,
+            kernel,
+        }));
     }
 
     /// Steps of several nodes, the largest first.
@@ -197,7 +290,8 @@ impl Planner<'_> {
         }
         if let (Ok(gate), Ok(up)) = (self.layer(first), self.layer(second)) {
             let kernel = linear::gated(self.pool, self.label(node), gate, up, activation);
-            self.push(node, &[node, first, second], &[x], kernel);
+            let kernel = Some(Box::new(kernel) as _);
+            self.push(node, &[node, first, second], &[x], &[node], kernel);
         }
     }
 
@@ -214,7 +308,8 @@ impl Planner<'_> {
         };
         let x = graph.nodes[index].operands[0];
         let kernel = linear::residual(self.pool, self.label(node), layer);
-        self.push(node, &[node, index], &[x, other], kernel);
+        let kernel = Some(Box::new(kernel) as _);
+        self.push(node, &[node, index], &[x, other], &[node], kernel);
         true
     }
 
@@ -244,7 +339,7 @@ impl Planner<'_> {
             }
             if let Some(&first) = nodes.first() {
                 let kernel = linear::group(self.pool, self.label(first), layers);
-                self.push_step(first, &nodes, &[x], &nodes, Box::new(kernel));
+                self.push(first, &nodes, &[x], &nodes, Some(Box::new(kernel)));
             }
         }
     }
@@ -255,11 +350,19 @@ impl Planner<'_> {
             return;
         }
         let node = &self.graph.nodes[index];
+        let of_kernel = node
+            .operands
+            .first()
+            .is_some_and(|x| self.made[x.0 as usize]);
+        let wide = node.ty.dtype.size() == 4;
+        if matches!(node.op, Op::Reshape { .. }) && of_kernel && wide {
+            return self.push(index, &[index], &node.operands, &[index], None);
+        }
         match self.kernel(index, node) {
             Some(kernel) => {
-                self.push_step(index, &[index], &node.operands, &[index], kernel);
+                self.push(index, &[index], &node.operands, &[index], Some(kernel));
             }
-            None => self.steps.push(plain(self.graph, index)),
+            None => self.items.push(Item::Mlx(index)),
         }
     }
 
@@ -282,6 +385,12 @@ impl Planner<'_> {
             Op::Activate { activation } if floats => rows::activate(pool, label, activation),
             Op::Gated { activation } if floats => rows::gated(pool, label, activation),
             Op::Softmax {} if floats => rows::softmax(pool, label, width()?),
+            Op::Add {} if floats && self.made[x.0 as usize] => rows::add(label),
+            Op::TakeRow {} if floats && self.made[x.0 as usize] => {
+                let inner = ty.shape.get(2..)?.iter().map(|dim| dim.fixed());
+                let width: usize = inner.product::<Option<usize>>()?;
+                rows::take_row(label, Some(width).filter(|&width| width > 0)?)
+            }
             Op::Argmax {} if floats => rows::argmax(pool, label, width()?),
             Op::Attention { .. } => {
                 let StateId(state) = node.state?;
@@ -298,33 +407,5 @@ impl Planner<'_> {
             _ => return None,
         };
         Some(Box::new(fixed))
-    }
-
-    /// A kernel's result that only a reshape reads is made in the reshape's shape at once: kernels
-    /// see elements, not shapes.
-    fn adopt_reshapes(&mut self) {
-        let inputs = self.graph.inputs.len();
-        let mut reader: HashMap<usize, usize> = HashMap::new();
-        for (index, node) in self.graph.nodes.iter().enumerate() {
-            if matches!(node.op, Op::Reshape { .. }) {
-                reader.insert(node.operands[0].0 as usize, index);
-            }
-        }
-        let mut gone = vec![false; self.graph.nodes.len()];
-        for step in &mut self.steps {
-            if !matches!(step.action, Action::Kernel(_)) {
-                continue;
-            }
-            for result in &mut step.results {
-                while let Some(&index) = reader.get(result)
-                    && self.uses[*result] == 1
-                {
-                    gone[index] = true;
-                    *result = inputs + index;
-                }
-            }
-        }
-        self.steps
-            .retain(|step| !matches!(step.action, Action::Mlx) || !gone[step.node]);
     }
 }

@@ -1,7 +1,7 @@
 //! Kernels that work row by row or element by element.
 
 use super::Fixed;
-use super::body::{floats, integers, kernel, only};
+use super::body::{fixed, floats, integers, only};
 use super::linear::Table;
 use crate::fail::Fail;
 use mlxcel_ir::{Activation, Op, TensorType, rope};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 pub(super) fn embedding(pool: &Arc<Pool>, label: Arc<str>, table: Table) -> Fixed {
     let pool = pool.clone();
-    let run = kernel(label, move |inputs, outputs| {
+    fixed(label, move |inputs, outputs| {
         let tokens = integers(inputs, 0)?;
         Ok(kernels::embedding_rows(
             &pool,
@@ -18,17 +18,13 @@ pub(super) fn embedding(pool: &Arc<Pool>, label: Arc<str>, table: Table) -> Fixe
             tokens,
             only(outputs)?,
         )?)
-    });
-    Fixed {
-        name: "embedding",
-        kernel: run,
-    }
+    })
 }
 
 pub(super) fn rms_norm(pool: &Arc<Pool>, label: Arc<str>, weight: Vec<f32>, epsilon: f64) -> Fixed {
     let pool = pool.clone();
     let epsilon = epsilon as f32;
-    let run = kernel(label, move |inputs, outputs| {
+    fixed(label, move |inputs, outputs| {
         let x = floats(inputs, 0)?;
         Ok(kernels::rms_norm(
             &pool,
@@ -37,11 +33,7 @@ pub(super) fn rms_norm(pool: &Arc<Pool>, label: Arc<str>, weight: Vec<f32>, epsi
             epsilon,
             only(outputs)?,
         )?)
-    });
-    Fixed {
-        name: "rms_norm",
-        kernel: run,
-    }
+    })
 }
 
 /// The kernel of a rope node over `x` of type `ty`.
@@ -66,7 +58,7 @@ pub(super) fn rope(
     };
     let frequencies = rope::frequencies(dims, base, &scaling);
     let pool = pool.clone();
-    let run = kernel(label, move |inputs, outputs| {
+    Ok(fixed(label, move |inputs, outputs| {
         let (x, starts) = (floats(inputs, 0)?, integers(inputs, 1)?);
         let rope = kernels::Rope {
             heads,
@@ -76,62 +68,75 @@ pub(super) fn rope(
             frequencies: &frequencies,
         };
         Ok(kernels::rope(&pool, &rope, x, starts, only(outputs)?)?)
-    });
-    Ok(Fixed {
-        name: "rope",
-        kernel: run,
-    })
+    }))
 }
 
 pub(super) fn activate(pool: &Arc<Pool>, label: Arc<str>, activation: Activation) -> Fixed {
     let pool = pool.clone();
-    let run = kernel(label, move |inputs, outputs| {
+    fixed(label, move |inputs, outputs| {
         let x = floats(inputs, 0)?;
         Ok(kernels::activate(&pool, activation, x, only(outputs)?)?)
-    });
-    Fixed {
-        name: "activate",
-        kernel: run,
-    }
+    })
 }
 
 pub(super) fn gated(pool: &Arc<Pool>, label: Arc<str>, activation: Activation) -> Fixed {
     let pool = pool.clone();
-    let run = kernel(label, move |inputs, outputs| {
+    fixed(label, move |inputs, outputs| {
         let (gate, up) = (floats(inputs, 0)?, floats(inputs, 1)?);
         Ok(kernels::gated(&pool, activation, gate, up, only(outputs)?)?)
-    });
-    Fixed {
-        name: "gated",
-        kernel: run,
-    }
+    })
 }
 
 /// Softmax over rows of `width` numbers.
 pub(super) fn softmax(pool: &Arc<Pool>, label: Arc<str>, width: usize) -> Fixed {
     let pool = pool.clone();
-    let run = kernel(label, move |inputs, outputs| {
+    fixed(label, move |inputs, outputs| {
         let x = floats(inputs, 0)?;
         Ok(kernels::softmax(&pool, x, width, only(outputs)?)?)
-    });
-    Fixed {
-        name: "softmax",
-        kernel: run,
-    }
+    })
 }
 
 /// The index of the largest of each row of `width` numbers.
 pub(super) fn argmax(pool: &Arc<Pool>, label: Arc<str>, width: usize) -> Fixed {
     let pool = pool.clone();
-    let run = kernel(label, move |inputs, outputs| {
+    fixed(label, move |inputs, outputs| {
         let x = floats(inputs, 0)?;
-        match outputs {
-            [output] => Ok(kernels::argmax(&pool, x, width, output.elements::<i32>()?)?),
-            _ => Err("makes one result".into()),
+        let out = bytemuck::cast_slice_mut(only(outputs)?);
+        Ok(kernels::argmax(&pool, x, width, out)?)
+    })
+}
+
+/// The same elements.
+pub(super) fn copy(label: Arc<str>) -> Fixed {
+    fixed(label, move |inputs, outputs| {
+        only(outputs)?.copy_from_slice(floats(inputs, 0)?);
+        Ok(())
+    })
+}
+
+/// The sum of two tensors.
+pub(super) fn add(label: Arc<str>) -> Fixed {
+    fixed(label, move |inputs, outputs| {
+        let pairs = floats(inputs, 0)?.iter().zip(floats(inputs, 1)?);
+        for (sum, (lhs, rhs)) in only(outputs)?.iter_mut().zip(pairs) {
+            *sum = lhs + rhs;
         }
-    });
-    Fixed {
-        name: "argmax",
-        kernel: run,
-    }
+        Ok(())
+    })
+}
+
+/// From each row `b` of `x[B, T, ...]`, with rows of `width` elements along T, that of `index[b]`.
+pub(super) fn take_row(label: Arc<str>, width: usize) -> Fixed {
+    fixed(label, move |inputs, outputs| {
+        let (x, index) = (floats(inputs, 0)?, integers(inputs, 1)?);
+        let out = only(outputs)?;
+        let tokens = x.len() / (index.len() * width).max(1);
+        let rows = x.chunks_exact((tokens * width).max(1));
+        for ((x, &index), out) in rows.zip(index).zip(out.chunks_exact_mut(width)) {
+            let found = usize::try_from(index).ok().filter(|&row| row < tokens);
+            let row = found.ok_or_else(|| format!("index {index} is outside 0..{tokens}"))?;
+            out.copy_from_slice(&x[row * width..][..width]);
+        }
+        Ok(())
+    })
 }

@@ -86,6 +86,11 @@ impl<'a> Input<'a> {
 }
 
 impl Output<'_> {
+    /// The element type.
+    pub fn dtype(&self) -> Dtype {
+        self.0.dtype
+    }
+
     /// The dimensions.
     pub fn shape(&self) -> &[i32] {
         dimensions(&self.0)
