@@ -26,6 +26,8 @@ pub use detokenize::{Decode, Detokenizer};
 pub use generate::{Cancel, Event, FinishReason, GenerateError, Generation, Options, Summary};
 pub use open::{Backend, OpenError, OpenOptions, Opened, is_artifact, open};
 pub use sample::{SampleError, Sampler, Sampling};
-pub use session::{IreeSession, Limits, ReferenceSession, Session, SessionError, Statistics};
+pub use session::{
+    IreeSession, Limits, MlxSession, ReferenceSession, Session, SessionError, Statistics,
+};
 pub use stop::StopMatcher;
 pub use thread::Thread;

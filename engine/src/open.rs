@@ -1,9 +1,10 @@
 //! From a path to a session.
 
-use crate::session::{IreeSession, ReferenceSession, Session, SessionError};
+use crate::session::{IreeSession, MlxSession, ReferenceSession, Session, SessionError};
 use mlxcel_frontend::artifact::MANIFEST;
-use mlxcel_frontend::{GraphOptions, LoadError, Model, Text};
+use mlxcel_frontend::{GraphOptions, LoadError, Logits, Model, Text};
 use mlxcel_runtime_iree::{Artifact, Device, DeviceSpec};
+use mlxcel_runtime_mlx::Graphs;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -48,6 +49,9 @@ pub enum OpenError {
     /// The artifact or its device cannot be used.
     #[error(transparent)]
     Iree(#[from] mlxcel_runtime_iree::Error),
+    /// The model cannot be planned for MLX.
+    #[error(transparent)]
+    Mlx(#[from] mlxcel_runtime_mlx::Error),
     /// The session could not be made.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -149,7 +153,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
     let model = Model::load(path)?;
     let context = context(path, options, model.context(), "")?;
     let session: Box<dyn Session> = match backend {
-        Backend::Mlx => return Err(OpenError::Device { backend }),
+        Backend::Mlx => Box::new(mlx(&model, context)?),
         Backend::Reference => Box::new(ReferenceSession::new(
             &model.graph(&GraphOptions::default())?,
             model.weights(),
@@ -169,6 +173,22 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
         backend,
         source: Source::Model(Box::new(model)),
     })
+}
+
+fn mlx(model: &Model, context: usize) -> Result<MlxSession, OpenError> {
+    let graphs = Graphs {
+        last: model.graph(&GraphOptions {
+            token: true,
+            ..GraphOptions::default()
+        })?,
+        all: model.graph(&GraphOptions {
+            name: "all".into(),
+            logits: Logits::All,
+            ..GraphOptions::default()
+        })?,
+    };
+    let options = mlxcel_runtime_mlx::Options::new(context);
+    Ok(MlxSession::new(&graphs, model.weights(), options)?)
 }
 
 fn open_artifact(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {

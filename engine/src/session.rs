@@ -5,10 +5,13 @@
 
 mod error;
 mod iree;
+mod mlx;
 mod reference;
+mod runtime;
 
 pub use error::SessionError;
 pub use iree::IreeSession;
+pub use mlx::MlxSession;
 pub use reference::ReferenceSession;
 
 use mlxcel_ir::step::{Row, RowOutput, SequenceId, Ticket, Tokens};

@@ -1,9 +1,9 @@
 //! A model as an artifact: a folder that a machine without a compiler can run.
 
-use crate::parent::{self, Event};
+use crate::parent;
 use crate::request::Step;
 use crate::weights_file::{self, hex};
-use crate::{CompileError, Compiled, FunctionSpec, LIMIT, Target};
+use crate::{CompileError, Compiled, Diagnostic, FunctionSpec, LIMIT, Target};
 use mlxcel_frontend::artifact::{
     Buffer, Compiler, FORMAT, Function, MANIFEST, MODULE, Manifest, Part, WEIGHTS,
 };
@@ -78,6 +78,8 @@ pub struct Summary {
     pub dispatches: usize,
     /// The names of its functions.
     pub functions: Vec<String>,
+    /// What the compiler said.
+    pub diagnostics: Vec<Diagnostic>,
 }
 
 /// Compiles a model to an artifact. The folder appears whole or not at all.
@@ -97,13 +99,11 @@ pub fn compile(
         true => model.text().map_err(model_error)?.files(),
         false => Vec::new(),
     };
-    let compiled = parent::compile(&specs, &options.target, options.limit, &mut |event| {
-        if let Event::Step(step) = event {
-            progress(match step {
-                Step::Emit => Progress::Emitting,
-                Step::Compile => Progress::Compiling,
-            });
-        }
+    let compiled = parent::compile(&specs, &options.target, options.limit, &mut |step| {
+        progress(match step {
+            Step::Emit => Progress::Emitting,
+            Step::Compile => Progress::Compiling,
+        });
     })?;
 
     let file = |action, path: &Path| {
@@ -172,6 +172,7 @@ pub fn compile(
         module_bytes: compiled.vmfb.len() as u64,
         dispatches: compiled.dispatches,
         functions: names,
+        diagnostics: compiled.diagnostics,
     })
 }
 
