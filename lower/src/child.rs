@@ -17,10 +17,6 @@ use std::sync::{Arc, Mutex};
 /// The first argument that makes a program the compiling process; the second is a file.
 pub const SUBCOMMAND: &str = "compile-child";
 
-/// An environment variable for tests: the compiling process ends itself in the way it names,
-/// `abort`, `exit` or `hang`.
-const FAULT: &str = "MLXCEL_COMPILE_FAULT";
-
 /// Compiles, if that is what this process was started for. A program calls this first in `main` and
 /// returns the code.
 pub fn main() -> Option<ExitCode> {
@@ -61,7 +57,6 @@ fn serve(path: &Path) -> Result<Message, CompileError> {
     };
     let text = std::fs::read(path).map_err(read)?;
     let request: Request = serde_json::from_slice(&text).map_err(|error| read(error.into()))?;
-    fault();
     match compile(&request) {
         Err(CompileError::Emit {
             function,
@@ -74,17 +69,6 @@ fn serve(path: &Path) -> Result<Message, CompileError> {
         }),
         Err(CompileError::Compiler { message, .. }) => Ok(Message::Failed { message }),
         other => other,
-    }
-}
-
-fn fault() {
-    match std::env::var(FAULT).as_deref() {
-        Ok("abort") => std::process::abort(),
-        Ok("exit") => std::process::exit(3),
-        Ok("hang") => loop {
-            std::thread::park();
-        },
-        _ => {}
     }
 }
 

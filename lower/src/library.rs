@@ -11,9 +11,9 @@ const FILE: &str = "libIREECompiler.dylib";
 const FILE: &str = "libIREECompiler.so";
 
 /// The environment variable that names the library or the folder that holds it.
-pub const VARIABLE: &str = "IREE_COMPILER_LIB";
+const VARIABLE: &str = "IREE_COMPILER_LIB";
 
-/// Finds IREE's compiler library: by [`VARIABLE`], beside the running program, in the active Python
+/// Finds IREE's compiler library: by `IREE_COMPILER_LIB`, beside the running program, in the active Python
 /// environment, in the `.deps/python` of a folder that holds the program or is worked in. It is not
 /// loaded.
 ///

@@ -14,18 +14,12 @@ const PROGRAM: &str = "MLXCEL_COMPILE_CHILD";
 /// How much of what the child prints besides messages is kept, from its end.
 const KEPT_OUTPUT: usize = 4096;
 
-/// What the child reports while it works.
-pub(crate) enum Event<'a> {
-    Step(Step),
-    Diagnostic(&'a Diagnostic),
-}
-
 /// Compiles functions into one module, in a child process.
 pub(crate) fn compile(
     functions: &[FunctionSpec],
     target: &Target,
     limit: Duration,
-    progress: &mut dyn FnMut(Event<'_>),
+    progress: &mut dyn FnMut(Step),
 ) -> Result<Compiled, CompileError> {
     let library = library::find()?;
     let begin = Instant::now();
@@ -59,7 +53,7 @@ pub(crate) fn compile(
     std::fs::write(&path, text).map_err(write)?;
 
     let mut diagnostics = Vec::new();
-    let (parameters, revision) = run(&path, limit, &mut diagnostics, progress)?;
+    let (parameters, revision) = run(&program()?, &path, limit, &mut diagnostics, progress)?;
     let read = |path: &Path| {
         let path = path.to_path_buf();
         move |source| CompileError::File {
@@ -111,17 +105,17 @@ fn program() -> Result<PathBuf, CompileError> {
 
 /// Runs the child on a request; returns the parameters and the compiler's revision.
 fn run(
+    program: &Path,
     request: &Path,
     limit: Duration,
     diagnostics: &mut Vec<Diagnostic>,
-    progress: &mut dyn FnMut(Event<'_>),
+    progress: &mut dyn FnMut(Step),
 ) -> Result<(Vec<String>, String), CompileError> {
-    let program = program()?;
     let start = |error: std::io::Error| CompileError::Start {
-        program: program.clone(),
+        program: program.to_path_buf(),
         reason: error.to_string(),
     };
-    let mut child = Command::new(&program)
+    let mut child = Command::new(program)
         .arg(child::SUBCOMMAND)
         .arg(request)
         .stdin(Stdio::null())
@@ -151,11 +145,8 @@ fn run(
     loop {
         match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) => match serde_json::from_str(&line) {
-                Ok(Message::Step(step)) => progress(Event::Step(step)),
-                Ok(Message::Diagnostic(diagnostic)) => {
-                    progress(Event::Diagnostic(&diagnostic));
-                    diagnostics.push(diagnostic);
-                }
+                Ok(Message::Step(step)) => progress(step),
+                Ok(Message::Diagnostic(diagnostic)) => diagnostics.push(diagnostic),
                 Ok(message) => answer = Some(message),
                 Err(_) => printed.push_str(&line),
             },
@@ -218,4 +209,81 @@ fn ended(status: ExitStatus) -> String {
         Some(code) => format!("ended with exit code {code} and no answer"),
         None => "ended without an answer".into(),
     }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// Runs a shell script in the child's place.
+    fn play(script: &str, limit: Duration) -> (CompileError, usize) {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("child");
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut diagnostics = Vec::new();
+        let mut steps = 0;
+        let error = run(
+            &program,
+            Path::new("none"),
+            limit,
+            &mut diagnostics,
+            &mut |_| steps += 1,
+        );
+        (error.unwrap_err(), steps)
+    }
+
+    #[test]
+    fn however_the_child_ends_it_is_an_error() {
+        let check = |script: &str, expect: &[&str]| {
+            let (error, _) = play(script, Duration::from_secs(60));
+            let message = error.to_string();
+            for part in expect {
+                assert!(message.contains(part), "{script}: {message}");
+            }
+        };
+        check("kill -SEGV $$", &["was ended by signal 11"]);
+        check(
+            "echo PLEASE report >&2; exit 3",
+            &["exit code 3", "PLEASE report"],
+        );
+        check("exit 0", &["exit code 0 and no answer"]);
+        check("echo '{\"done\":'; exit 1", &["exit code 1"]);
+        let diagnostic = r#"{"diagnostic":{"severity":"error","message":"no such shape"}}"#;
+        check(
+            &format!("echo '{diagnostic}'; kill -ABRT $$"),
+            &["signal 6", "no such shape"],
+        );
+        check(
+            &format!(
+                r#"echo '{diagnostic}'; echo '{{"failed":{{"message":"at import"}}}}'; exit 1"#
+            ),
+            &["at import", "no such shape"],
+        );
+        check(
+            r#"echo '{"emit":{"function":"f","node":"n","reason":"r"}}'; exit 1"#,
+            &["function `f`, n: r"],
+        );
+    }
+
+    #[test]
+    fn a_child_that_hangs_is_stopped() {
+        let (error, steps) = play(
+            r#"echo '{"step":"compile"}'; exec sleep 600"#,
+            Duration::from_millis(300),
+        );
+        assert!(matches!(error, CompileError::Timeout { .. }), "{error}");
+        assert!(steps <= 1);
+    }
+
+    #[test]
+    fn a_program_that_is_missing_is_named() {
+        let mut none = |_: Step| {};
+        let program = Path::new("nowhere/child");
+        let error = run(program, program, LONG, &mut Vec::new(), &mut none);
+        assert!(error.unwrap_err().to_string().contains("nowhere/child"));
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
 }

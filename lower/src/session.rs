@@ -7,7 +7,6 @@ use melior::ir::Module;
 use melior::ir::operation::OperationLike;
 use melior::{Context, ContextRef};
 use mlir_sys::compiler;
-use std::ffi::CStr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -86,21 +85,6 @@ impl Session {
         // SAFETY: the module is whole, was built in this session's context, and is not freed here.
         let executable = unsafe { self.inner.compile(operation, &mut |d| report(convert(d))) };
         executable.map(|executable| executable.bytes)
-    }
-
-    /// Compiles `module` up to a phase, to text.
-    pub(crate) fn compile_to_phase(
-        &self,
-        module: Module<'_>,
-        phase: &CStr,
-        report: &mut (dyn FnMut(Diagnostic) + Send),
-    ) -> Result<String, String> {
-        let operation = self.give(module)?;
-        // SAFETY: as in `compile`.
-        unsafe {
-            self.inner
-                .compile_to_phase(operation, phase, &mut |d| report(convert(d)))
-        }
     }
 }
 

@@ -42,9 +42,7 @@ pub(crate) mod raw {
         fn ireeCompilerInvocationDestroy(invocation: *mut Invocation);
         fn ireeCompilerInvocationEnableCallbackDiagnostics(invocation: *mut Invocation, flags: c_int, callback: DiagnosticCallback, user: *mut c_void);
         fn ireeCompilerInvocationImportStealModule(invocation: *mut Invocation, module: MlirOperation) -> bool;
-        fn ireeCompilerInvocationSetCompileToPhase(invocation: *mut Invocation, phase: *const c_char);
         fn ireeCompilerInvocationPipeline(invocation: *mut Invocation, pipeline: c_int) -> bool;
-        fn ireeCompilerInvocationOutputIR(invocation: *mut Invocation, output: *mut Output) -> *mut Error;
         fn ireeCompilerInvocationOutputVMBytecode(invocation: *mut Invocation, output: *mut Output) -> *mut Error;
         fn ireeCompilerOutputOpenMembuffer(output: *mut *mut Output) -> *mut Error;
         fn ireeCompilerOutputMapMemory(output: *mut Output, data: *mut *mut c_void, length: *mut u64) -> *mut Error;
@@ -152,30 +150,6 @@ impl Session {
         invocation
             .output(raw::ireeCompilerInvocationOutputVMBytecode)
             .map(|bytes| Executable { bytes })
-    }
-
-    /// Compiles `module` up to the compiler's phase called `phase`, and returns the module as text.
-    ///
-    /// # Errors
-    /// As [`Session::compile`].
-    ///
-    /// # Safety
-    /// As [`Session::compile`].
-    pub unsafe fn compile_to_phase(
-        &self,
-        module: MlirOperation,
-        phase: &CStr,
-        report: &mut (dyn FnMut(Diagnostic) + Send),
-    ) -> Result<String, String> {
-        let mut invocation = Invocation::new(self, report);
-        // SAFETY: the invocation is alive and copies the name; the module is the caller's.
-        unsafe {
-            raw::ireeCompilerInvocationSetCompileToPhase(invocation.handle, phase.as_ptr());
-            invocation.import(module)?;
-        }
-        invocation.run()?;
-        let text = invocation.output(raw::ireeCompilerInvocationOutputIR)?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 }
 

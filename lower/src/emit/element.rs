@@ -11,11 +11,9 @@ pub(crate) enum Element {
     I1,
     I4,
     I8,
-    I16,
     I32,
     U4,
     U8,
-    U16,
     U32,
     F16,
     BF16,
@@ -41,11 +39,9 @@ impl Element {
             Element::I1 => "i1",
             Element::I4 => "i4",
             Element::I8 => "i8",
-            Element::I16 => "i16",
             Element::I32 => "i32",
             Element::U4 => "ui4",
             Element::U8 => "ui8",
-            Element::U16 => "ui16",
             Element::U32 => "ui32",
             Element::F16 => "f16",
             Element::BF16 => "bf16",
@@ -53,20 +49,14 @@ impl Element {
         }
     }
 
-    pub(crate) fn is_float(self) -> bool {
-        matches!(self, Element::F16 | Element::BF16 | Element::F32)
-    }
-
     pub(crate) fn ty(self, context: &Context) -> Type<'_> {
         match self {
             Element::I1 => IntegerType::new(context, 1).into(),
             Element::I4 => IntegerType::new(context, 4).into(),
             Element::I8 => IntegerType::new(context, 8).into(),
-            Element::I16 => IntegerType::new(context, 16).into(),
             Element::I32 => IntegerType::new(context, 32).into(),
             Element::U4 => IntegerType::unsigned(context, 4).into(),
             Element::U8 => IntegerType::unsigned(context, 8).into(),
-            Element::U16 => IntegerType::unsigned(context, 16).into(),
             Element::U32 => IntegerType::unsigned(context, 32).into(),
             Element::F16 => Type::float16(context),
             Element::BF16 => Type::bfloat16(context),
