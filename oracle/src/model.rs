@@ -4,7 +4,7 @@ use crate::execution::{Execution, IreeExecution, MlxExecution};
 use crate::fault::PerturbedWeight;
 use crate::report::Report;
 use crate::verify::{Party, Progress, Subject, VerifyError, verify};
-use mlxcel_frontend::{GraphOptions, LoadError, Logits, Model};
+use mlxcel_frontend::{GraphOptions, LoadError, Logits, Model, TextError};
 use mlxcel_ir::{Graph, WeightSource};
 use std::sync::Arc;
 
@@ -71,6 +71,9 @@ pub enum VerifyModelError {
     /// The model has a flaw of its own.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// The model's tokenizer refuses the prompt.
+    #[error(transparent)]
+    Text(#[from] TextError),
     /// A party could not run.
     #[error(transparent)]
     Verify(#[from] VerifyError),
@@ -127,7 +130,7 @@ pub fn verify_model(
     Ok(verify(&subject, &parties, progress)?)
 }
 
-fn default_tokens(model: &Model) -> Result<Vec<u32>, LoadError> {
+fn default_tokens(model: &Model) -> Result<Vec<u32>, TextError> {
     match model.text() {
         Ok(text) => text.encode(PROMPT, true),
         Err(_) => {
