@@ -73,12 +73,15 @@ impl Machine<'_> {
     }
 }
 
+/// Inputs as the host knows them, and all values with the inputs in place.
+pub(crate) type Inputs = (Vec<Option<HostTensor>>, Vec<Option<Array>>);
+
 /// Puts the inputs of a call into a machine's values.
 pub(crate) fn bind(
     plan: &Plan,
     bindings: &Bindings,
     inputs: &[(&str, HostTensor)],
-) -> Result<(Vec<Option<HostTensor>>, Vec<Option<Array>>), Error> {
+) -> Result<Inputs, Error> {
     let graph = &plan.graph;
     let mut host = Vec::with_capacity(graph.inputs.len());
     let mut values = Vec::with_capacity(graph.inputs.len() + graph.nodes.len());

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::fail::Fail;
-use crate::machine::{Machine, from_host, to_host};
+use crate::machine::{Inputs, Machine, from_host, to_host};
 use crate::plan::Plan;
 use crate::runtime::Runtime;
 use crate::sequence::{Chosen, Sequence};
@@ -288,6 +288,3 @@ impl Runtime {
         Ok(ops::concatenate(&parts, 0, stream)?)
     }
 }
-
-/// Inputs as the host knows them, and all values with the inputs in place.
-type Inputs = (Vec<Option<HostTensor>>, Vec<Option<Array>>);
