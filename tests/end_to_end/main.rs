@@ -2,7 +2,7 @@
 //!
 //! - [`golden`]: every golden family on every execution, against recorded logits and tokens;
 //! - [`smollm2`]: a published model, from a GGUF file, from a converted folder and compiled, against recorded tokens;
-//! - [`artifact`]: an artifact moved to another folder, on a machine without a compiler, and damaged ones;
+//! - [`artifact`]: an artifact moved to another folder, on a machine without a compiler and without a network;
 //! - [`fault`]: a fault put into one execution is found and located;
 //! - [`reference_page`]: the book's page on the command line is what the program says of itself.
 //!
