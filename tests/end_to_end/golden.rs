@@ -124,7 +124,8 @@ fn greedy(session: &mut dyn Session, prompt: &[u32], count: usize) -> Vec<u32> {
 fn variant(family: &str, spelling: &str, folder: &Path) -> PathBuf {
     let copy = folder.join(spelling);
     copy_folder(&golden(family), &copy);
-    fs::copy(copy.join(spelling), copy.join("config.json")).expect("the golden has this spelling");
+    let config = fs::read(copy.join(spelling)).expect("the golden has this spelling");
+    fs::write(copy.join("config.json"), config).expect("the configuration can be written");
     copy
 }
 
