@@ -8,6 +8,8 @@
 mod attention;
 mod body;
 mod cache;
+mod fuse;
+mod join;
 mod linear;
 mod planner;
 mod rows;

@@ -20,6 +20,7 @@ mod fail;
 mod kernel;
 mod machine;
 mod mlx;
+mod options;
 mod plan;
 mod runtime;
 mod saved;
@@ -29,4 +30,5 @@ mod weight;
 
 pub use error::Error;
 pub use evaluate::{evaluate, evaluate_with_kernels};
-pub use runtime::{Device, Graphs, Options, Runtime, Statistics};
+pub use options::{Device, Graphs, Options, Statistics};
+pub use runtime::Runtime;

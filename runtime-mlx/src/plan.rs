@@ -76,7 +76,7 @@ impl Plan {
                 steps: (0..graph.nodes.len()).map(|n| plain(graph, n)).collect(),
                 host_states: vec![false; graph.states.len()],
             },
-            Operations::Kernels => kernel::plan(graph, source, pool)?,
+            Operations::Kernels => kernel::plan(graph, source, pool),
         };
         let effects = final_effects(graph);
         mark_last_uses(graph, &effects, &mut steps);

@@ -1,18 +1,15 @@
 //! Which nodes run as which kernels.
 //!
 //! Linear layers over one input become one kernel, as do a gated pair and a product with the sum
-//! that follows it: each is one pass over its input. Kernels in a row become one [`Segment`].
+//! that follows it: each is one pass over its input. Kernels in a row become one [`super::Segment`].
 
 use super::attention::Attention;
-use super::linear::{self, Layer, Table};
-use super::{KernelStep, Segment, rows};
-use crate::Error;
-use crate::fail::Fail;
-use crate::plan::{Action, Step, final_effects, node_name, plain};
-
+use super::join::{Item, hoisted, segments};
+use super::linear::{self, Table};
+use super::{KernelStep, rows};
+use crate::plan::{Step, final_effects, node_name};
 use mlxcel_ir::{DType, Graph, Node, Op, StateId, ValueId, WeightSource};
 use mlxcel_kernels::{self as kernels, Pool};
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The steps of a graph, and which states are kept for kernels.
@@ -23,11 +20,7 @@ pub(crate) struct Planned {
 }
 
 /// Plans `graph` with kernels where there are any.
-pub(crate) fn plan(
-    graph: &Graph,
-    source: &Arc<dyn WeightSource>,
-    pool: &Arc<Pool>,
-) -> Result<Planned, Error> {
+pub(crate) fn plan(graph: &Graph, source: &Arc<dyn WeightSource>, pool: &Arc<Pool>) -> Planned {
     let mut planner = Planner {
         graph,
         source,
@@ -45,95 +38,10 @@ pub(crate) fn plan(
     let host_states = planner.host_states;
     let mut items = planner.items;
     items.sort_by_key(Item::node);
-    Ok(Planned {
+    Planned {
         steps: segments(graph, hoisted(graph, items)),
         host_states,
-    })
-}
-
-/// A step before kernels in a row are joined.
-enum Item {
-    /// A node that MLX runs.
-    Mlx(usize),
-    Kernel(KernelStep),
-}
-
-impl Item {
-    fn node(&self) -> usize {
-        match self {
-            Item::Mlx(node) => *node,
-            Item::Kernel(step) => step.node,
-        }
     }
-}
-
-/// Moves nodes that MLX runs and that need no kernel's result to the front, so that they part no
-/// kernels.
-fn hoisted(graph: &Graph, items: Vec<Item>) -> Vec<Item> {
-    let inputs = graph.inputs.len();
-    let mut early = vec![false; inputs + graph.nodes.len()];
-    early[..inputs].fill(true);
-    for item in &items {
-        if let Item::Mlx(node) = item {
-            let operands = &graph.nodes[*node].operands;
-            let free = graph.nodes[*node].state.is_none();
-            early[inputs + node] = free && operands.iter().all(|value| early[value.0 as usize]);
-        }
-    }
-    let (mut front, back): (Vec<_>, Vec<_>) = items
-        .into_iter()
-        .partition(|item| matches!(item, Item::Mlx(node) if early[inputs + node]));
-    front.extend(back);
-    front
-}
-
-/// Joins kernels in a row.
-fn segments(graph: &Graph, items: Vec<Item>) -> Vec<Step> {
-    let mut runs: Vec<Result<Vec<KernelStep>, usize>> = Vec::new();
-    for item in items {
-        match (item, runs.last_mut()) {
-            (Item::Mlx(node), _) => runs.push(Err(node)),
-            (Item::Kernel(step), Some(Ok(run))) => run.push(step),
-            (Item::Kernel(step), _) => runs.push(Ok(vec![step])),
-        }
-    }
-    // By value, the run that makes it, and whether another run or the caller reads it.
-    let values = graph.inputs.len() + graph.nodes.len();
-    let mut maker = vec![usize::MAX; values];
-    let mut seen = vec![false; values];
-    for (number, run) in runs.iter().enumerate() {
-        let steps = run.as_deref().unwrap_or_default();
-        for &result in steps.iter().flat_map(|step| &step.results) {
-            maker[result] = number;
-        }
-        for &operand in steps.iter().flat_map(|step| &step.operands) {
-            seen[operand] |= maker[operand] != number;
-        }
-        if let Err(node) = run {
-            for operand in &graph.nodes[*node].operands {
-                seen[operand.0 as usize] = true;
-            }
-        }
-    }
-    let outputs = graph.outputs.iter().map(|output| output.value.0 as usize);
-    for value in outputs.chain(final_effects(graph)) {
-        seen[value] = true;
-    }
-    let steps = runs.into_iter().map(|run| match run {
-        Err(node) => plain(graph, node),
-        Ok(run) => {
-            let node = run.first().map_or(0, |step| step.node);
-            let segment = Segment::new(run, |value| seen[value]);
-            Step {
-                node,
-                operands: segment.inputs.clone().into(),
-                results: segment.exports.clone().into(),
-                dead: Box::new([]),
-                action: Action::Segment(segment),
-            }
-        }
-    });
-    steps.collect()
 }
 
 /// How often each value is read, counting outputs and what is computed for its effect.
@@ -194,46 +102,34 @@ fn attention_layer(graph: &Graph, node: &Node) -> Option<kernels::Attention> {
     })
 }
 
-struct Planner<'a> {
-    graph: &'a Graph,
-    source: &'a Arc<dyn WeightSource>,
-    pool: &'a Arc<Pool>,
-    uses: Vec<usize>,
+pub(super) struct Planner<'a> {
+    pub(super) graph: &'a Graph,
+    pub(super) source: &'a Arc<dyn WeightSource>,
+    pub(super) pool: &'a Arc<Pool>,
+    pub(super) uses: Vec<usize>,
     /// Nodes that a step computes already.
-    taken: Vec<bool>,
+    pub(super) taken: Vec<bool>,
     /// By value, whether a kernel makes it.
-    made: Vec<bool>,
-    host_states: Vec<bool>,
-    items: Vec<Item>,
+    pub(super) made: Vec<bool>,
+    pub(super) host_states: Vec<bool>,
+    pub(super) items: Vec<Item>,
 }
 
 impl Planner<'_> {
-    fn label(&self, node: usize) -> Arc<str> {
+    pub(super) fn label(&self, node: usize) -> Arc<str> {
         let op = self.graph.nodes[node].op.info().name;
         format!("node {} ({op})", node_name(self.graph, node)).into()
     }
 
-    fn is_f32(&self, value: ValueId) -> bool {
+    pub(super) fn is_f32(&self, value: ValueId) -> bool {
         self.graph
             .ty(value)
             .is_some_and(|ty| ty.dtype == DType::F32)
     }
 
-    /// The index of the node that defines `value`, if it is a linear layer in f32 that no step has.
-    fn linear(&self, value: ValueId) -> Option<usize> {
-        let index = (value.0 as usize).checked_sub(self.graph.inputs.len())?;
-        let node = self.graph.nodes.get(index)?;
-        let free = matches!(node.op, Op::Linear {}) && !self.taken[index];
-        (free && self.is_f32(value) && self.is_f32(node.operands[0])).then_some(index)
-    }
-
-    fn layer(&self, node: usize) -> Result<Layer, Fail> {
-        Layer::new(self.graph, self.source, &self.graph.nodes[node])
-    }
-
     /// A kernel's step at node `node`, which computes the nodes `covered`, of which `results` are
     /// seen by others.
-    fn push(
+    pub(super) fn push(
         &mut self,
         node: usize,
         covered: &[usize],
@@ -255,93 +151,6 @@ impl Planner<'_> {
             results,
             kernel,
         }));
-    }
-
-    /// Steps of several nodes, the largest first.
-    fn fuse(&mut self) {
-        for node in 0..self.graph.nodes.len() {
-            let operands = &self.graph.nodes[node].operands;
-            match self.graph.nodes[node].op {
-                Op::Gated { activation } => self.fuse_gated(node, activation),
-                Op::Add {} => {
-                    let (lhs, rhs) = (operands[0], operands[1]);
-                    if !self.fuse_residual(node, rhs, lhs) {
-                        self.fuse_residual(node, lhs, rhs);
-                    }
-                }
-                _ => {}
-            }
-        }
-        self.fuse_groups();
-    }
-
-    fn fuse_gated(&mut self, node: usize, activation: mlxcel_ir::Activation) {
-        let graph = self.graph;
-        let &[gate, up] = &graph.nodes[node].operands[..] else {
-            return;
-        };
-        let (Some(first), Some(second)) = (self.linear(gate), self.linear(up)) else {
-            return;
-        };
-        let x = graph.nodes[first].operands[0];
-        let alone = self.uses[gate.0 as usize] == 1 && self.uses[up.0 as usize] == 1;
-        if !alone || graph.nodes[second].operands[0] != x {
-            return;
-        }
-        if let (Ok(gate), Ok(up)) = (self.layer(first), self.layer(second)) {
-            let kernel = linear::gated(self.pool, self.label(node), gate, up, activation);
-            let kernel = Some(Box::new(kernel) as _);
-            self.push(node, &[node, first, second], &[x], &[node], kernel);
-        }
-    }
-
-    fn fuse_residual(&mut self, node: usize, product: ValueId, other: ValueId) -> bool {
-        let graph = self.graph;
-        let Some(index) = self.linear(product) else {
-            return false;
-        };
-        if self.uses[product.0 as usize] != 1 {
-            return false;
-        }
-        let Ok(layer) = self.layer(index) else {
-            return false;
-        };
-        let x = graph.nodes[index].operands[0];
-        let kernel = linear::residual(self.pool, self.label(node), layer);
-        let kernel = Some(Box::new(kernel) as _);
-        self.push(node, &[node, index], &[x, other], &[node], kernel);
-        true
-    }
-
-    /// Linear layers over one input.
-    fn fuse_groups(&mut self) {
-        let mut groups: Vec<(ValueId, Vec<usize>)> = Vec::new();
-        let mut known: HashMap<ValueId, usize> = HashMap::new();
-        for node in 0..self.graph.nodes.len() {
-            if self.linear(self.graph.value_of(node)).is_none() {
-                continue;
-            }
-            let x = self.graph.nodes[node].operands[0];
-            let group = *known.entry(x).or_insert_with(|| {
-                groups.push((x, Vec::new()));
-                groups.len() - 1
-            });
-            groups[group].1.push(node);
-        }
-        for (x, members) in groups {
-            let mut layers = Vec::new();
-            let mut nodes = Vec::new();
-            for member in members {
-                if let Ok(layer) = self.layer(member) {
-                    layers.push(layer);
-                    nodes.push(member);
-                }
-            }
-            if let Some(&first) = nodes.first() {
-                let kernel = linear::group(self.pool, self.label(first), layers);
-                self.push(first, &nodes, &[x], &nodes, Some(Box::new(kernel)));
-            }
-        }
     }
 
     /// The step of one node: a kernel if there is one for it, else operations of MLX.
