@@ -14,18 +14,19 @@ use melior::ir::operation::OperationBuilder;
 use melior::ir::{Attribute, Identifier, Location, Module};
 use mlxcel_frontend::artifact::{PARAMETER_SCOPE, parameter_names};
 use mlxcel_ir::{WeightDecl, WeightFormat};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// The globals of a module, by name.
+/// The globals of a module by symbol, each with its parameter and type.
 #[derive(Default)]
-pub(crate) struct Globals(BTreeMap<String, Kind>);
+pub(crate) struct Globals(BTreeMap<String, (String, Kind)>);
 
 impl Globals {
-    /// Notes that a global is needed and returns its name.
-    fn need(&mut self, name: &str, kind: &Kind) -> Emitted<()> {
-        match self.0.insert(name.to_string(), kind.clone()) {
-            Some(known) if known != *kind => Err(format!(
-                "the weight part `{name}` is {} in one function and {} in another",
+    /// Notes that the global `symbol` with the value of a parameter is needed.
+    fn need(&mut self, symbol: &str, parameter: &str, kind: &Kind) -> Emitted<()> {
+        let entry = (parameter.to_string(), kind.clone());
+        match self.0.insert(symbol.to_string(), entry) {
+            Some((_, known)) if known != *kind => Err(format!(
+                "the weight part `{symbol}` is {} in one function and {} in another",
                 known.text(),
                 kind.text()
             )),
@@ -35,13 +36,14 @@ impl Globals {
 
     /// The names of the parameters.
     pub(crate) fn names(&self) -> Vec<String> {
-        self.0.keys().cloned().collect()
+        let names: BTreeSet<&String> = self.0.values().map(|(name, _)| name).collect();
+        names.into_iter().cloned().collect()
     }
 
     /// Declares the globals in `module`.
     pub(crate) fn declare<'c>(&self, context: &'c Context, module: &Module<'c>) -> Emitted<()> {
         let location = Location::unknown(context);
-        for (name, kind) in &self.0 {
+        for (symbol, (name, kind)) in &self.0 {
             let quoted = quote(name);
             let text = format!(
                 "#flow.parameter.named<\"{PARAMETER_SCOPE}\"::{quoted}> : {}",
@@ -50,7 +52,7 @@ impl Globals {
             let value = Attribute::parse(context, &text)
                 .ok_or_else(|| format!("the weight name `{name}` cannot be a parameter's"))?;
             let attributes: [(&str, Attribute<'c>); 4] = [
-                ("sym_name", StringAttribute::new(context, name).into()),
+                ("sym_name", StringAttribute::new(context, symbol).into()),
                 (
                     "sym_visibility",
                     StringAttribute::new(context, "private").into(),
@@ -108,7 +110,7 @@ impl<'c, 'a> Operations<'c, 'a> {
         weight: &WeightDecl,
     ) -> Emitted<Stored<'c, 'a>> {
         let mut load = |name: &str, kind: Kind| {
-            globals.need(name, &kind)?;
+            globals.need(name, name, &kind)?;
             self.load(name, kind)
         };
         let [values, scales, biases] = parameter_names(&weight.name);
@@ -197,7 +199,7 @@ impl<'c, 'a> Operations<'c, 'a> {
             Stored::Affine(affine) => {
                 let flat = self.reshape(tokens, &[tokens.kind.elements()])?;
                 let rows = self.dequantise(&Affine {
-                    codes: self.gather(&affine.codes, &flat)?,
+                    codes: self.gather_codes(globals, table, &affine, &flat)?,
                     scales: self.gather(&affine.scales, &flat)?,
                     biases: self.gather(&affine.biases, &flat)?,
                 })?;
@@ -207,5 +209,43 @@ impl<'c, 'a> Operations<'c, 'a> {
         };
         // A gather fused into what reads it fails on some GPUs and is slow elsewhere.
         self.barrier(&rows)
+    }
+
+    /// The codes of the rows `indices`, `u32[n, groups, group]`.
+    ///
+    /// GPUs cannot gather elements smaller than a byte, so whole words are gathered. They are a
+    /// global of their own: made from that of the codes, they would be a copy of it on the processor
+    /// too, where two globals share the mapped file.
+    fn gather_codes(
+        &self,
+        globals: &mut Globals,
+        table: &WeightDecl,
+        affine: &Affine<'c, 'a>,
+        indices: &Tensor<'c, 'a>,
+    ) -> Emitted<Tensor<'c, 'a>> {
+        let bits = match affine.codes.element() {
+            Element::U4 => 4,
+            _ => 8,
+        };
+        let &[count, groups, group] = affine.codes.shape() else {
+            return Err("codes have three dimensions".into());
+        };
+        let (per_word, rows) = (32 / bits, indices.shape()[0]);
+        let words = groups * group / per_word;
+        let kind = Kind::new(Element::I32, [count, words]);
+        let symbol = format!("{}.words", table.name);
+        globals.need(&symbol, &table.name, &kind)?;
+        let table = self.load(&symbol, kind)?;
+        let taken = self.gather_rows(&table, indices)?;
+        let taken = self.bitcast(&taken, Element::U32)?;
+        let kind = Kind::new(Element::U32, [rows, words, per_word]);
+        let taken = self.broadcast(&taken, &kind.shape, &[0, 1])?;
+        let place = self.iota(kind.clone(), 2)?;
+        let width = self.splat(bits as f64, kind.clone())?;
+        let shift = self.map("multiply", &[&place, &width])?;
+        let shifted = self.map("shift_right_logical", &[&taken, &shift])?;
+        let mask = self.splat(f64::from((1u32 << bits) - 1), kind)?;
+        let codes = self.map("and", &[&shifted, &mask])?;
+        self.reshape(&codes, &[rows, groups, group])
     }
 }

@@ -1,0 +1,97 @@
+//! Every chip of every target can be compiled for.
+
+use mlxcel_ir::*;
+use mlxcel_lower::{FunctionSpec, Target, compile_graphs};
+
+/// One layer of a decoder with 4-bit weights, as small as tells something: an embedding, a linear
+/// layer, a norm, rotation, attention over a cache and the choice of a token.
+fn layer(tokens: usize) -> Result<FunctionSpec, BuildError> {
+    let mut b = Builder::new("layer");
+    let dims = |dims: &[Dim]| TensorType::new(DType::I32, dims.iter().copied());
+    let (rows, new) = (Dim::Symbol(Symbol::B), Dim::Symbol(Symbol::T));
+    let input = b.input("tokens", dims(&[rows, new]));
+    let start = b.input("start", dims(&[rows]));
+    let length = b.input("length", dims(&[rows]));
+    let affine = |name: &str, shape: [usize; 2]| WeightDecl {
+        name: name.into(),
+        shape: shape.to_vec(),
+        format: WeightFormat::Affine {
+            bits: 4,
+            group: 32,
+            scale: DType::BF16,
+        },
+    };
+    let table = b.weight(affine("table", [128, 64]));
+    let projection = b.weight(affine("projection", [64, 64]));
+    let norm = b.weight(WeightDecl {
+        name: "norm".into(),
+        shape: vec![64],
+        format: WeightFormat::Dense(DType::BF16),
+    });
+    let state = b.state(StateDecl {
+        name: "cache.0".into(),
+        heads: 2,
+        key_dim: 16,
+        value_dim: 16,
+        dtype: DType::F32,
+    });
+    let x = b.embedding(input, table)?;
+    let normal = b.rms_norm(x, norm, 1e-5)?;
+    let q = b.linear(normal, projection, None)?;
+    let q = b.reshape(q, vec![rows, new, 4.into(), 16.into()])?;
+    let q = b.rope(q, start, 16, 1e4, Pairing::Half, RopeScaling::None)?;
+    let k = b.slice(q, 2, 0, 2, 1)?;
+    let mixed = b.attention(q, k, k, start, state, 0.25, Mask::Causal, None, None)?;
+    let mixed = b.reshape(mixed, vec![rows, new, 64.into()])?;
+    let x = b.add(x, mixed)?;
+    let logits = b.linear(x, table, None)?;
+    let one = b.constant(1.0, DType::I32, vec![rows])?;
+    let last = b.subtract(length, one)?;
+    let logits = b.take_row(logits, last)?;
+    let token = b.argmax(logits)?;
+    b.output("token", token);
+    Ok(FunctionSpec {
+        name: format!("layer_{tokens}"),
+        graph: b.finish(),
+        bindings: Bindings::new()
+            .with(Symbol::B, 1)
+            .with(Symbol::T, tokens)
+            .with(Symbol::S, 64),
+    })
+}
+
+fn check(target: &str) {
+    let functions = [layer(1).unwrap(), layer(32).unwrap()];
+    for chip in Target::chips(target) {
+        let target = Target::new(target, Some(chip)).unwrap();
+        let compiled = compile_graphs(&functions, &target)
+            .unwrap_or_else(|error| panic!("{} {chip}: {error}", target.name()));
+        assert!(compiled.dispatches > 0, "{} {chip}", target.name());
+        assert_eq!(compiled.parameters.len(), 7, "{:?}", compiled.parameters);
+    }
+}
+
+#[test]
+fn cpu() {
+    check("iree-cpu");
+}
+
+#[test]
+fn cuda() {
+    check("iree-cuda");
+}
+
+#[test]
+fn rocm() {
+    check("iree-rocm");
+}
+
+#[test]
+fn vulkan() {
+    check("iree-vulkan");
+}
+
+#[test]
+fn metal() {
+    check("iree-metal");
+}
