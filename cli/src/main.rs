@@ -1,1 +1,53 @@
-fn main() {}
+//! The program `mlxcel`: models on the command line.
+//!
+//! Invariants:
+//! - Text of a model and results that scripts read go to stdout, everything else to stderr.
+//! - Exit codes: 0 done, 1 failed, 2 wrong usage. A reader that closes the pipe is no failure.
+//! - Nothing here needs IREE's compiler library but `compile`, in a process of its own, and `verify`.
+//! - The completions and manual pages come from the definitions that parse the command line.
+//!
+//! Start reading at `args`; each subcommand is a module of its name.
+
+mod arch;
+mod args;
+mod chat;
+mod compile;
+mod failure;
+mod generate;
+mod input;
+mod logits;
+mod memory;
+mod output;
+mod progress;
+mod reply;
+mod run;
+mod shell;
+mod verify;
+
+use args::{Cli, Command};
+use clap::{ColorChoice, Parser};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // `compile` starts this program again as the process that compiles.
+    if let Some(code) = mlxcel_lower::child::main() {
+        return code;
+    }
+    let cli = Cli::parse();
+    anstream::ColorChoice::write_global(match cli.color {
+        ColorChoice::Auto => anstream::ColorChoice::Auto,
+        ColorChoice::Always => anstream::ColorChoice::Always,
+        ColorChoice::Never => anstream::ColorChoice::Never,
+    });
+    let outcome = match cli.command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Generate(arguments) => generate::run(&arguments),
+        Command::Compile(arguments) => compile::run(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments),
+        Command::Logits(arguments) => logits::run(&arguments),
+        Command::Arch(arguments) => arch::run(&arguments),
+        Command::Completions(arguments) => shell::completions(&arguments),
+        Command::Man(arguments) => shell::man(&arguments),
+    };
+    failure::exit_code(outcome)
+}

@@ -1,0 +1,176 @@
+//! The command line: subcommands and the options that several of them share.
+
+use crate::failure::Usage;
+use crate::{arch, compile, generate, logits, run, shell, verify};
+use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
+use mlxcel_engine::{Backend, OpenOptions, Options, Sampling};
+use std::path::PathBuf;
+
+/// Runs language models: eagerly on MLX, compiled by IREE, or interpreted.
+#[derive(Debug, Parser)]
+#[command(
+    name = "mlxcel",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    after_help = "Examples:\n  \
+        mlxcel run ./SmolLM2-135M-Instruct -p 'What is the capital of France?'\n  \
+        mlxcel compile ./SmolLM2-135M-Instruct --target iree-cpu -o smollm2-cpu\n  \
+        mlxcel run smollm2-cpu\n  \
+        mlxcel verify ./SmolLM2-135M-Instruct\n\n\
+        Exit codes: 0 done, 1 failed, 2 wrong usage."
+)]
+pub(crate) struct Cli {
+    /// When to use colours.
+    #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
+    pub(crate) color: ColorChoice,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(run::Arguments),
+    Generate(generate::Arguments),
+    Compile(compile::Arguments),
+    Verify(verify::Arguments),
+    Logits(logits::Arguments),
+    Arch(arch::Arguments),
+    Completions(shell::Completions),
+    Man(shell::Man),
+
+}
+
+/// What executes a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BackendName {
+    /// Eagerly, on MLX.
+    Mlx,
+    /// Compiled, by IREE. Takes an artifact that `mlxcel compile` made.
+    Iree,
+    /// By the interpreter: slow, and right by definition.
+    Reference,
+}
+
+impl From<BackendName> for Backend {
+    fn from(name: BackendName) -> Self {
+        match name {
+            BackendName::Mlx => Backend::Mlx,
+            BackendName::Iree => Backend::Iree,
+            BackendName::Reference => Backend::Reference,
+        }
+    }
+}
+
+/// A model and what executes it.
+#[derive(Debug, Args)]
+pub(crate) struct ModelArguments {
+    /// A model folder (config.json and *.safetensors), a .gguf file, or a compiled artifact.
+    pub(crate) model: PathBuf,
+    /// What executes it; iree for an artifact, else mlx, if not given.
+    #[arg(long, short = 'b', value_enum, value_name = "NAME")]
+    pub(crate) backend: Option<BackendName>,
+    /// The device of an artifact: local-task, local-sync, cuda:N, hip:N or vulkan:N.
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Tokens of context, at most what the model or artifact has.
+    #[arg(long, value_name = "TOKENS", value_parser = positive)]
+    pub(crate) context: Option<usize>,
+}
+
+impl ModelArguments {
+    pub(crate) fn options(&self) -> OpenOptions {
+        OpenOptions {
+            backend: self.backend.map(Backend::from),
+            device: self.device.clone(),
+            context: self.context,
+        }
+    }
+}
+
+/// How tokens are chosen and when a reply ends.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Generation")]
+pub(crate) struct GenerationArguments {
+    /// Temperature; 0 takes the most likely token each time.
+    #[arg(long, visible_alias = "temperature", value_name = "T", default_value_t = 0.0)]
+    pub(crate) temp: f64,
+    /// Draw from the K most likely tokens; 0 is all.
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    pub(crate) top_k: usize,
+    /// Draw from the most likely tokens that together reach the probability P.
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    pub(crate) top_p: f64,
+    /// Draw from tokens at least P times as likely as the most likely one.
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    pub(crate) min_p: f64,
+    /// Make the latest 64 tokens less likely to come again; 1 is off.
+    #[arg(long, visible_alias = "repetition-penalty", value_name = "X", default_value_t = 1.0)]
+    pub(crate) repeat_penalty: f64,
+    /// Seed of the random numbers; the same seed gives the same reply.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// The most tokens of a reply; without it, until the model ends or its context is full.
+    #[arg(long, short = 'n', value_name = "N")]
+    pub(crate) max_tokens: Option<usize>,
+    /// End the reply before this text. Can be given several times.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
+    /// Go on after the model's end tokens.
+    #[arg(long)]
+    pub(crate) ignore_eos: bool,
+}
+
+impl GenerationArguments {
+    /// Refuses settings out of range before a model is loaded.
+    pub(crate) fn check(&self) -> Result<(), Usage> {
+        let settings = self.options(&[]).sampling;
+        settings.validate().map_err(|error| Usage(error.to_string()))
+    }
+
+    /// The options of a reply that ends at `end_tokens`.
+    pub(crate) fn options(&self, end_tokens: &[u32]) -> Options {
+        Options {
+            max_tokens: self.max_tokens.unwrap_or(usize::MAX),
+            sampling: Sampling {
+                temperature: self.temp,
+                top_k: self.top_k,
+                top_p: self.top_p,
+                min_p: self.min_p,
+                repetition_penalty: self.repeat_penalty,
+                seed: self.seed,
+                ..Sampling::default()
+            },
+            stop: self.stop.clone(),
+            end_tokens: match self.ignore_eos {
+                true => Vec::new(),
+                false => end_tokens.to_vec(),
+            },
+        }
+    }
+}
+
+/// How a prompt becomes tokens.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Prompt")]
+pub(crate) struct PromptArguments {
+    /// The prompt. Without it, it is read from stdin, or a chat begins if stdin is a terminal.
+    #[arg(long, short = 'p', value_name = "TEXT")]
+    pub(crate) prompt: Option<String>,
+    /// What the model is told before the conversation.
+    #[arg(long, value_name = "TEXT", conflicts_with = "no_chat_template")]
+    pub(crate) system: Option<String>,
+    /// Take the prompt as it is, special tokens spelled out, without the model's chat template.
+    #[arg(long, visible_alias = "raw")]
+    pub(crate) no_chat_template: bool,
+}
+
+/// A whole number of at least 1.
+pub(crate) fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("must be at least 1".into()),
+        Ok(number) => Ok(number),
+        Err(_) => Err("not a whole number".into()),
+    }
+}

@@ -1,0 +1,125 @@
+//! Artifacts: what `compile` tells, artifacts on their own, damaged ones, ones for other devices.
+
+use crate::demo::artifact;
+use crate::program::{Copy, argument, command, run, run_with};
+use mlxcel_test_support::{demo_model, golden};
+use serde_json::{Value, json};
+
+const QUESTION: &str = "What is a violin?";
+
+/// Runs a copy of the demo's artifact after `change`; the message must have every one of `parts`.
+#[track_caller]
+fn refuse(change: impl FnOnce(&Copy), parts: &[&str]) {
+    let copy = Copy::of(&artifact());
+    change(&copy);
+    run(["run", &copy.path(), "-p", QUESTION, "-n", "1"]).failure(1, parts);
+}
+
+fn flip(bytes: Vec<u8>, at: usize) -> Vec<u8> {
+    let mut bytes = bytes;
+    bytes[at] ^= 1;
+    bytes
+}
+
+#[test]
+fn damage_is_found_before_anything_runs() {
+    let middle = |bytes: Vec<u8>| {
+        let at = bytes.len() / 2;
+        flip(bytes, at)
+    };
+    for file in ["module.vmfb", "weights.safetensors", "tokenizer.json"] {
+        refuse(|copy| copy.edit(file, middle), &[file, "sha256"]);
+        refuse(|copy| std::fs::remove_file(copy.folder.join(file)).unwrap(), &[file]);
+    }
+    let manifest = |change: &dyn Fn(&mut Value), parts: &[&str]| {
+        let parts = [&["manifest.json"], parts].concat();
+        refuse(|copy| copy.edit_json("manifest.json", change), &parts);
+    };
+    manifest(&|manifest| manifest["format"] = json!(999), &["format", "999"]);
+    manifest(&|manifest| manifest["context"] = json!("long"), &["context"]);
+    manifest(&|manifest| manifest["target"] = json!("iree-abacus"), &["target", "iree-abacus"]);
+    manifest(&|manifest| manifest["surprise"] = json!(1), &["surprise"]);
+    manifest(&|manifest| manifest["buffers"][0]["shape"] = json!([1, 1 << 60, 64, 64]), &["shape"]);
+    let outside = json!({"sha256": "00", "bytes": 1});
+    manifest(&|manifest| manifest["parts"]["../x"] = outside.clone(), &["../x"]);
+    refuse(|copy| copy.edit("manifest.json", |bytes| bytes[..9].to_vec()), &["manifest.json"]);
+    // A manifest that is plausible and wrong.
+    refuse(|copy| copy.edit_json("manifest.json", |m| m["context"] = json!(7)), &["context"]);
+    refuse(|copy| copy.edit_json("manifest.json", |m| m["vocabulary"] = json!(7)), &["manifest"]);
+}
+
+#[test]
+fn an_artifact_for_another_device_says_so() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = argument(&folder.path().join("vulkan"));
+    let model = argument(&golden("llama"));
+    let arguments = ["compile", &model, "--target", "iree-vulkan", "--context", "32", "-o", &output];
+    run(arguments.iter().chain(&["--json"])).success();
+    let out = argument(&folder.path().join("out.safetensors"));
+    let arguments = ["logits", &output, "--tokens", "1", "--out", &out];
+    run(arguments).failure(1, &["vulkan"]);
+    let arguments = ["run", &output, "-p", "x", "--device", "local-task"];
+    run(arguments).failure(1, &["iree-vulkan", "local-task"]);
+}
+
+#[test]
+fn an_artifact_runs_anywhere_with_no_compiler() {
+    let copy = Copy::of(&artifact());
+    let here = run(["run", &argument(&artifact()), "-p", QUESTION, "-n", "8"]).success();
+    let mut command = command(["run", ".", "-p", QUESTION, "-n", "8"]);
+    command.env("IREE_COMPILER_LIB", "/nowhere/libIREECompiler.so").current_dir(&copy.folder);
+    assert_eq!(run_with(command, "").success(), here);
+}
+
+#[test]
+fn a_missing_compiler_is_a_message() {
+    let demo = argument(&demo_model());
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = argument(&folder.path().join("artifact"));
+    let mut command = command(["compile", &demo, "--target", "iree-cpu", "-o", &output]);
+    command.env("IREE_COMPILER_LIB", "/nowhere/libIREECompiler.so");
+    run_with(command, "").failure(1, &["IREE_COMPILER_LIB", "/nowhere/libIREECompiler.so"]);
+    assert!(!folder.path().join("artifact").exists());
+}
+
+#[test]
+fn a_crash_of_the_compiler_is_a_message() {
+    let demo = argument(&demo_model());
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = argument(&folder.path().join("artifact"));
+    let mut command = command(["compile", &demo, "--target", "iree-cpu", "-o", &output]);
+    command.env("MLXCEL_COMPILE_FAULT", "abort");
+    run_with(command, "").failure(1, &["the compiler's process"]);
+    assert!(!folder.path().join("artifact").exists());
+}
+
+#[test]
+fn compile_tells_what_it_made() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("artifact");
+    let model = argument(&golden("llama"));
+    let output = argument(&path);
+    let arguments = ["compile", &model, "--target", "iree-cpu", "-o", &output, "--context", "32"];
+    let told = run(arguments.iter().chain(&["--json"])).success();
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(told["target"], "iree-cpu");
+    assert_eq!(told["context"], 32);
+    let bytes: u64 = std::fs::read_dir(&path)
+        .expect("the artifact")
+        .map(|entry| entry.expect("an entry").metadata().expect("a file").len())
+        .sum();
+    assert_eq!(told["bytes"], bytes);
+    assert!(told["dispatches"].as_u64().is_some_and(|count| count > 0));
+    assert!(told["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0));
+
+    // An artifact is replaced, anything else is not; an artifact is not compiled again.
+    let again = run(arguments);
+    assert!(again.stderr.contains("dispatches"), "{again:#?}");
+    assert_eq!(again.success(), "");
+    let other = argument(folder.path());
+    run(["compile", &model, "--target", "iree-cpu", "-o", &other]).failure(2, &["output", &other]);
+    run(["compile", &output, "--target", "iree-cpu"]).failure(2, &["compiled already"]);
+    run(["compile", &model, "--target", "iree-cpu", "--context", "999999", "-o", &output])
+        .failure(2, &["context", "999999"]);
+    run(["compile", "/nowhere", "--target", "iree-cpu"]).failure(1, &["/nowhere"]);
+}
