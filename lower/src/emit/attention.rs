@@ -4,34 +4,33 @@ use super::element::{Element, Kind, Tensor};
 use super::operations::{DotDims, Emitted, Operations};
 use mlxcel_ir::{Mask, Reduction};
 
-/// The attributes of attention.
-pub(crate) struct Attention {
-    pub(crate) scale: f64,
+/// Which cached positions a token sees.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sight {
     pub(crate) mask: Mask,
     pub(crate) window: Option<usize>,
-    pub(crate) softcap: Option<f64>,
 }
 
 impl<'c, 'a> Operations<'c, 'a> {
     /// Queries `[B, T, heads, D]` attend to keys and values `[B, S, kv_heads, D]` in the cache, which
-    /// hold the new tokens already. Computed in f32.
+    /// hold the new tokens already and of which each token sees those in `visible[B, T, S]`. Computed
+    /// in f32.
     pub(crate) fn attention(
         &self,
-        attributes: &Attention,
+        scale: f64,
+        softcap: Option<f64>,
         q: &Tensor<'c, 'a>,
-        keys: &Tensor<'c, 'a>,
-        values: &Tensor<'c, 'a>,
-        start: &Tensor<'c, 'a>,
+        [keys, values]: [&Tensor<'c, 'a>; 2],
+        visible: &Tensor<'c, 'a>,
     ) -> Emitted<Tensor<'c, 'a>> {
-        let (&[rows, tokens, heads, width], &[_, capacity, kv_heads, _]) =
-            (q.shape(), keys.shape())
+        let (&[rows, tokens, heads, width], &[_, _, kv_heads, _]) = (q.shape(), keys.shape())
         else {
             return Err("queries and keys have four dimensions".into());
         };
         let group = heads / kv_heads;
         let element = q.element();
         let query = self.convert(q, Element::F32)?;
-        let scale = self.splat(attributes.scale, query.kind.clone())?;
+        let scale = self.splat(scale, query.kind.clone())?;
         let query = self.map("multiply", &[&query, &scale])?;
         let query = self.reshape(&query, &[rows, tokens, kv_heads, group, width])?;
         let keys = self.convert(keys, Element::F32)?;
@@ -51,14 +50,13 @@ impl<'c, 'a> Operations<'c, 'a> {
                 Element::F32,
             )?,
         };
-        if let Some(cap) = attributes.softcap {
+        if let Some(cap) = softcap {
             let cap = self.splat(cap, scores.kind.clone())?;
             let share = self.map("divide", &[&scores, &cap])?;
             let bent = self.map("tanh", &[&share])?;
             scores = self.map("multiply", &[&bent, &cap])?;
         }
-        let visible = self.visible(attributes, start, [rows, tokens, capacity])?;
-        let visible = self.broadcast(&visible, scores.shape(), &[0, 2, 4])?;
+        let visible = self.broadcast(visible, scores.shape(), &[0, 2, 4])?;
         let hidden = self.splat(f64::NEG_INFINITY, scores.kind.clone())?;
         let scores = self.map("select", &[&visible, &scores, &hidden])?;
         let shares = self.softmax(&scores)?;
@@ -127,9 +125,11 @@ impl<'c, 'a> Operations<'c, 'a> {
     }
 
     /// Whether the token `t` of row `b` sees the cache position `s`: `i1[B, T, S]`.
-    fn visible(
+    ///
+    /// It is computed apart: all layers share it, and counting inside a reduction fails on some GPUs.
+    pub(crate) fn visible(
         &self,
-        attributes: &Attention,
+        sight: Sight,
         start: &Tensor<'c, 'a>,
         [rows, tokens, capacity]: [usize; 3],
     ) -> Emitted<Tensor<'c, 'a>> {
@@ -138,7 +138,7 @@ impl<'c, 'a> Operations<'c, 'a> {
         let start = self.broadcast(start, &kind.shape, &[0])?;
         let offset = self.iota(kind.clone(), 1)?;
         let position = self.map("add", &[&start, &offset])?;
-        let mut visible = match attributes.mask {
+        let mut visible = match sight.mask {
             Mask::Causal => self.compare("LE", &cached, &position)?,
             Mask::Full => {
                 let last = self.splat(tokens.saturating_sub(1) as f64, kind.clone())?;
@@ -146,13 +146,13 @@ impl<'c, 'a> Operations<'c, 'a> {
                 self.compare("LE", &cached, &end)?
             }
         };
-        if let Some(window) = attributes.window {
+        if let Some(window) = sight.window {
             let window = self.splat(window.min(i32::MAX as usize) as f64, kind)?;
             let before = self.map("subtract", &[&position, &window])?;
             let near = self.compare("GT", &cached, &before)?;
             visible = self.map("and", &[&visible, &near])?;
         }
-        Ok(visible)
+        self.barrier(&visible)
     }
 
     fn softmax(&self, x: &Tensor<'c, 'a>) -> Emitted<Tensor<'c, 'a>> {

@@ -1,6 +1,6 @@
 //! One function of a module: a graph for given sizes.
 
-use super::attention::Attention;
+use super::attention::Sight;
 use super::element::{Kind, Tensor};
 use super::operations::{DotDims, Emitted, Operations, region};
 use super::primitive::{direction, elementwise};
@@ -82,6 +82,7 @@ pub(crate) fn add<'c>(
             globals,
             values: tensors[..graph.inputs.len()].to_vec(),
             states: HashMap::new(),
+            visible: Vec::new(),
         };
         for (index, tensor) in tensors[graph.inputs.len()..].iter().enumerate() {
             let state = StateId((index / PARTS.len()) as u32);
@@ -158,6 +159,8 @@ struct Body<'c, 'a, 'g> {
     globals: &'g mut Globals,
     values: Vec<Tensor<'c, 'a>>,
     states: HashMap<(StateId, StatePart), Tensor<'c, 'a>>,
+    /// What tokens see, by where their rows start: the same in all layers.
+    visible: Vec<(Sight, ValueId, Tensor<'c, 'a>)>,
 }
 
 impl<'c, 'a> Body<'c, 'a, '_> {
@@ -184,6 +187,28 @@ impl<'c, 'a> Body<'c, 'a, '_> {
         let cache = operations.cache_append(&cache, rows, start)?;
         self.states.insert((state, part), cache.clone());
         Ok(cache)
+    }
+
+    fn visible(
+        &mut self,
+        operations: &Operations<'c, 'a>,
+        sight: Sight,
+        start: ValueId,
+        q: &Tensor<'c, 'a>,
+        keys: &Tensor<'c, 'a>,
+    ) -> Emitted<Tensor<'c, 'a>> {
+        let shape = [q.shape()[0], q.shape()[1], keys.shape()[1]];
+        let known = self
+            .visible
+            .iter()
+            .find(|(s, from, tensor)| (*s, *from) == (sight, start) && tensor.shape() == shape);
+        if let Some((.., tensor)) = known {
+            return Ok(tensor.clone());
+        }
+        let rows = self.value(start)?;
+        let tensor = operations.visible(sight, &rows, shape)?;
+        self.visible.push((sight, start, tensor.clone()));
+        Ok(tensor)
     }
 
     fn node(&mut self, operations: &Operations<'c, 'a>, node: &Node) -> Emitted<Tensor<'c, 'a>> {
@@ -268,13 +293,9 @@ impl<'c, 'a> Body<'c, 'a, '_> {
             ) => {
                 let keys = self.append(operations, node, StatePart::Key, k, start)?;
                 let values = self.append(operations, node, StatePart::Value, v, start)?;
-                let attributes = Attention {
-                    scale,
-                    mask,
-                    window,
-                    softcap,
-                };
-                operations.attention(&attributes, q, &keys, &values, start)
+                let sight = Sight { mask, window };
+                let visible = self.visible(operations, sight, node.operands[3], q, &keys)?;
+                operations.attention(scale, softcap, q, [&keys, &values], &visible)
             }
             (op, operands, []) => match elementwise(op.info().name) {
                 Some(name) => operations.map(name, &operands.iter().collect::<Vec<_>>()),
