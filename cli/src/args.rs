@@ -22,7 +22,13 @@ use std::path::PathBuf;
 )]
 pub(crate) struct Cli {
     /// When to use colours.
-    #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value = "auto",
+        value_name = "WHEN"
+    )]
     pub(crate) color: ColorChoice,
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -39,7 +45,6 @@ pub(crate) enum Command {
     Arch(arch::Arguments),
     Completions(shell::Completions),
     Man(shell::Man),
-
 }
 
 /// What executes a model.
@@ -94,7 +99,12 @@ impl ModelArguments {
 #[command(next_help_heading = "Generation")]
 pub(crate) struct GenerationArguments {
     /// Temperature; 0 takes the most likely token each time.
-    #[arg(long, visible_alias = "temperature", value_name = "T", default_value_t = 0.0)]
+    #[arg(
+        long,
+        visible_alias = "temperature",
+        value_name = "T",
+        default_value_t = 0.0
+    )]
     pub(crate) temp: f64,
     /// Draw from the K most likely tokens; 0 is all.
     #[arg(long, value_name = "K", default_value_t = 0)]
@@ -106,7 +116,12 @@ pub(crate) struct GenerationArguments {
     #[arg(long, value_name = "P", default_value_t = 0.0)]
     pub(crate) min_p: f64,
     /// Make the latest 64 tokens less likely to come again; 1 is off.
-    #[arg(long, visible_alias = "repetition-penalty", value_name = "X", default_value_t = 1.0)]
+    #[arg(
+        long,
+        visible_alias = "repetition-penalty",
+        value_name = "X",
+        default_value_t = 1.0
+    )]
     pub(crate) repeat_penalty: f64,
     /// Seed of the random numbers; the same seed gives the same reply.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -126,7 +141,9 @@ impl GenerationArguments {
     /// Refuses settings out of range before a model is loaded.
     pub(crate) fn check(&self) -> Result<(), Usage> {
         let settings = self.options(&[]).sampling;
-        settings.validate().map_err(|error| Usage(error.to_string()))
+        settings
+            .validate()
+            .map_err(|error| Usage(error.to_string()))
     }
 
     /// The options of a reply that ends at `end_tokens`.

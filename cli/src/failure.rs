@@ -41,17 +41,22 @@ pub(crate) fn exit_code(outcome: anyhow::Result<()>) -> ExitCode {
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let broken = |io: &io::Error| io.kind() == io::ErrorKind::BrokenPipe;
-    error.chain().any(|cause| cause.downcast_ref().is_some_and(broken))
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref().is_some_and(broken))
 }
 
 fn is_usage(error: &anyhow::Error) -> bool {
     let unknown = |error: &CompileError| {
         use CompileError::{Option, UnknownChip, UnknownTarget};
-        matches!(error, UnknownChip { .. } | UnknownTarget { .. } | Option { .. })
+        matches!(
+            error,
+            UnknownChip { .. } | UnknownTarget { .. } | Option { .. }
+        )
     };
-    error.chain().any(|cause| {
-        cause.is::<Usage>() || cause.downcast_ref().is_some_and(unknown)
-    })
+    error
+        .chain()
+        .any(|cause| cause.is::<Usage>() || cause.downcast_ref().is_some_and(unknown))
 }
 
 /// An error and its causes, each told once.
@@ -87,7 +92,10 @@ mod tests {
         let check = |error: anyhow::Error, expect: &str| assert_eq!(plain(&error), expect);
         check(anyhow!("it broke"), "error: it broke\n");
         let chain = Err::<(), _>(anyhow!("no disk")).context("cannot write `x`");
-        check(chain.unwrap_err(), "error: cannot write `x`\n  caused by: no disk\n");
+        check(
+            chain.unwrap_err(),
+            "error: cannot write `x`\n  caused by: no disk\n",
+        );
         let repeated = Err::<(), _>(anyhow!("no disk")).context("cannot write `x`: no disk");
         check(repeated.unwrap_err(), "error: cannot write `x`: no disk\n");
     }

@@ -88,9 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 /// A session, and the folder that it was compiled into if it was.
-fn session(
-    arguments: &Arguments,
-) -> anyhow::Result<(Box<dyn Session>, Option<tempfile::TempDir>)> {
+fn session(arguments: &Arguments) -> anyhow::Result<(Box<dyn Session>, Option<tempfile::TempDir>)> {
     let mut options = OpenOptions {
         backend: arguments.backend.map(Into::into),
         ..OpenOptions::default()
@@ -113,7 +111,11 @@ fn session(
 /// The logits `[T, V]` as a session computes them.
 fn logits(session: &mut dyn Session, arguments: &Arguments) -> anyhow::Result<Tensor> {
     let sequence = session.create()?;
-    let size = if arguments.one_by_one { 1 } else { arguments.tokens.len() };
+    let size = if arguments.one_by_one {
+        1
+    } else {
+        arguments.tokens.len()
+    };
     let mut values = Vec::new();
     for chunk in arguments.tokens.chunks(size) {
         match step(session, sequence, Tokens::Given(chunk), Want::AllLogits)? {
@@ -152,9 +154,16 @@ fn step(
     tokens: Tokens<'_>,
     want: Want,
 ) -> anyhow::Result<RowOutput> {
-    let ticket = session.submit(&[Row { sequence, tokens, want }])?;
+    let ticket = session.submit(&[Row {
+        sequence,
+        tokens,
+        want,
+    }])?;
     let outputs = session.wait(ticket)?;
-    outputs.into_iter().next().context("the runtime returned no output")
+    outputs
+        .into_iter()
+        .next()
+        .context("the runtime returned no output")
 }
 
 /// The hidden states and logits of one run of the whole graph.

@@ -27,7 +27,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     tokens: Option<Vec<u32>>,
     /// The executions to compare.
-    #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',', default_value = "mlx,iree")]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "mlx,iree"
+    )]
     backends: Vec<BackendName>,
     /// Print the report as JSON.
     #[arg(long)]
@@ -73,10 +79,17 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let options = VerifyOptions {
         tokens,
-        backends: arguments.backends.iter().copied().map(Backend::from).collect(),
+        backends: arguments
+            .backends
+            .iter()
+            .copied()
+            .map(Backend::from)
+            .collect(),
         fault: arguments.fault.clone(),
     };
-    let report = verify_model(&model, &options, &|stage| spinner.say(format!("verifying: {stage}")))?;
+    let report = verify_model(&model, &options, &|stage| {
+        spinner.say(format!("verifying: {stage}"))
+    })?;
     drop(spinner);
     match arguments.json {
         true => output::json(&report)?,

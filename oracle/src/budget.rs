@@ -99,11 +99,13 @@ fn roundings(graph: &Graph, node: &Node, bindings: &Bindings) -> f64 {
     };
     let operand = |index: usize, dim: usize| {
         let ty = node.operands.get(index).and_then(|&value| graph.ty(value));
-        ty.and_then(|ty| ty.shape.get(dim)).map_or(1.0, |&dim| size(dim))
+        ty.and_then(|ty| ty.shape.get(dim))
+            .map_or(1.0, |&dim| size(dim))
     };
     let last = |index: usize| {
         let ty = node.operands.get(index).and_then(|&value| graph.ty(value));
-        ty.and_then(|ty| ty.shape.last()).map_or(1.0, |&dim| size(dim))
+        ty.and_then(|ty| ty.shape.last())
+            .map_or(1.0, |&dim| size(dim))
     };
     // A dequantised weight is a product and a sum.
     const DEQUANTISE: f64 = 2.0;

@@ -83,7 +83,11 @@ mod tests {
             assert_eq!(bytes, expect, "{dtype}");
         };
         check(DType::F32, &1.5f32.to_le_bytes(), &3f32.to_le_bytes());
-        check(DType::F32, &(-0.25f32).to_le_bytes(), &(-0.5f32).to_le_bytes());
+        check(
+            DType::F32,
+            &(-0.25f32).to_le_bytes(),
+            &(-0.5f32).to_le_bytes(),
+        );
         check(DType::F32, &0f32.to_le_bytes(), &0f32.to_le_bytes());
         check(DType::BF16, &[0x80, 0x3f], &[0x00, 0x40]);
         check(DType::F16, &[0x00, 0x3c], &[0x00, 0x40]);

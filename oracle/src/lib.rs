@@ -24,6 +24,6 @@ pub mod report;
 pub mod verify;
 
 pub use execution::{Execution, ExecutionError, Observed};
-pub use report::{Finding, Report, Verdict};
 pub use model::{Backend, Fault, VerifyModelError, VerifyOptions, verify_model};
+pub use report::{Finding, Report, Verdict};
 pub use verify::{Party, Subject, VerifyError, verify};

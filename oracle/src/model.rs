@@ -109,7 +109,10 @@ pub fn verify_model(
     };
     let mut parties = Vec::new();
     for &backend in backends {
-        let faulty = options.fault.as_ref().filter(|fault| fault.backend == backend);
+        let faulty = options
+            .fault
+            .as_ref()
+            .filter(|fault| fault.backend == backend);
         parties.push(Party {
             execution: backend.execution(),
             weights: match faulty {
@@ -135,7 +138,9 @@ fn default_tokens(model: &Model) -> Result<Vec<u32>, TextError> {
         Ok(text) => text.encode(PROMPT, true),
         Err(_) => {
             let vocabulary = model.vocabulary().max(1);
-            Ok((0..TOKENS).map(|i| (i * 7919 % vocabulary) as u32).collect())
+            Ok((0..TOKENS)
+                .map(|i| (i * 7919 % vocabulary) as u32)
+                .collect())
         }
     }
 }

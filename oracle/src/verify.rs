@@ -197,9 +197,9 @@ fn region(graph: &Graph, first: usize) -> Graph {
             Some(Output { name, value })
         })
         .collect();
-    region.nodes.truncate(
-        (end.0 as usize + 1).saturating_sub(graph.inputs.len()),
-    );
+    region
+        .nodes
+        .truncate((end.0 as usize + 1).saturating_sub(graph.inputs.len()));
     region
 }
 

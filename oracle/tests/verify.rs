@@ -39,7 +39,11 @@ fn check_fault(family: &str, backend: Backend, weight: &str, region: &str, node:
         panic!("one side is at fault\n{report}");
     };
     assert!(finding.execution.starts_with(backend.name()), "{report}");
-    assert_eq!((&*finding.region, &*finding.node), (region, node), "{report}");
+    assert_eq!(
+        (&*finding.region, &*finding.node),
+        (region, node),
+        "{report}"
+    );
 }
 
 #[test]

@@ -29,23 +29,50 @@ fn damage_is_found_before_anything_runs() {
     };
     for file in ["module.vmfb", "weights.safetensors", "tokenizer.json"] {
         refuse(|copy| copy.edit(file, middle), &[file, "sha256"]);
-        refuse(|copy| std::fs::remove_file(copy.folder.join(file)).unwrap(), &[file]);
+        refuse(
+            |copy| std::fs::remove_file(copy.folder.join(file)).unwrap(),
+            &[file],
+        );
     }
     let manifest = |change: &dyn Fn(&mut Value), parts: &[&str]| {
         let parts = [&["manifest.json"], parts].concat();
         refuse(|copy| copy.edit_json("manifest.json", change), &parts);
     };
-    manifest(&|manifest| manifest["format"] = json!(999), &["format", "999"]);
-    manifest(&|manifest| manifest["context"] = json!("long"), &["context"]);
-    manifest(&|manifest| manifest["target"] = json!("iree-abacus"), &["target", "iree-abacus"]);
+    manifest(
+        &|manifest| manifest["format"] = json!(999),
+        &["format", "999"],
+    );
+    manifest(
+        &|manifest| manifest["context"] = json!("long"),
+        &["context"],
+    );
+    manifest(
+        &|manifest| manifest["target"] = json!("iree-abacus"),
+        &["target", "iree-abacus"],
+    );
     manifest(&|manifest| manifest["surprise"] = json!(1), &["surprise"]);
-    manifest(&|manifest| manifest["buffers"][0]["shape"] = json!([1, 1 << 60, 64, 64]), &["shape"]);
+    manifest(
+        &|manifest| manifest["buffers"][0]["shape"] = json!([1, 1 << 60, 64, 64]),
+        &["shape"],
+    );
     let outside = json!({"sha256": "00", "bytes": 1});
-    manifest(&|manifest| manifest["parts"]["../x"] = outside.clone(), &["../x"]);
-    refuse(|copy| copy.edit("manifest.json", |bytes| bytes[..9].to_vec()), &["manifest.json"]);
+    manifest(
+        &|manifest| manifest["parts"]["../x"] = outside.clone(),
+        &["../x"],
+    );
+    refuse(
+        |copy| copy.edit("manifest.json", |bytes| bytes[..9].to_vec()),
+        &["manifest.json"],
+    );
     // A manifest that is plausible and wrong.
-    refuse(|copy| copy.edit_json("manifest.json", |m| m["context"] = json!(7)), &["context"]);
-    refuse(|copy| copy.edit_json("manifest.json", |m| m["vocabulary"] = json!(7)), &["manifest"]);
+    refuse(
+        |copy| copy.edit_json("manifest.json", |m| m["context"] = json!(7)),
+        &["context"],
+    );
+    refuse(
+        |copy| copy.edit_json("manifest.json", |m| m["vocabulary"] = json!(7)),
+        &["manifest"],
+    );
 }
 
 #[test]
@@ -53,7 +80,16 @@ fn an_artifact_for_another_device_says_so() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let output = argument(&folder.path().join("vulkan"));
     let model = argument(&golden("llama"));
-    let arguments = ["compile", &model, "--target", "iree-vulkan", "--context", "32", "-o", &output];
+    let arguments = [
+        "compile",
+        &model,
+        "--target",
+        "iree-vulkan",
+        "--context",
+        "32",
+        "-o",
+        &output,
+    ];
     run(arguments.iter().chain(&["--json"])).success();
     let out = argument(&folder.path().join("out.safetensors"));
     let arguments = ["logits", &output, "--tokens", "1", "--out", &out];
@@ -67,7 +103,9 @@ fn an_artifact_runs_anywhere_with_no_compiler() {
     let copy = Copy::of(&artifact());
     let here = run(["run", &argument(&artifact()), "-p", QUESTION, "-n", "8"]).success();
     let mut command = command(["run", ".", "-p", QUESTION, "-n", "8"]);
-    command.env("IREE_COMPILER_LIB", "/nowhere/libIREECompiler.so").current_dir(&copy.folder);
+    command
+        .env("IREE_COMPILER_LIB", "/nowhere/libIREECompiler.so")
+        .current_dir(&copy.folder);
     assert_eq!(run_with(command, "").success(), here);
 }
 
@@ -99,7 +137,16 @@ fn compile_tells_what_it_made() {
     let path = folder.path().join("artifact");
     let model = argument(&golden("llama"));
     let output = argument(&path);
-    let arguments = ["compile", &model, "--target", "iree-cpu", "-o", &output, "--context", "32"];
+    let arguments = [
+        "compile",
+        &model,
+        "--target",
+        "iree-cpu",
+        "-o",
+        &output,
+        "--context",
+        "32",
+    ];
     let told = run(arguments.iter().chain(&["--json"])).success();
     let told: Value = serde_json::from_str(&told).expect("JSON");
     assert_eq!(told["target"], "iree-cpu");
@@ -110,7 +157,11 @@ fn compile_tells_what_it_made() {
         .sum();
     assert_eq!(told["bytes"], bytes);
     assert!(told["dispatches"].as_u64().is_some_and(|count| count > 0));
-    assert!(told["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0));
+    assert!(
+        told["seconds"]
+            .as_f64()
+            .is_some_and(|seconds| seconds > 0.0)
+    );
 
     // An artifact is replaced, anything else is not; an artifact is not compiled again.
     let again = run(arguments);
@@ -119,7 +170,16 @@ fn compile_tells_what_it_made() {
     let other = argument(folder.path());
     run(["compile", &model, "--target", "iree-cpu", "-o", &other]).failure(2, &["output", &other]);
     run(["compile", &output, "--target", "iree-cpu"]).failure(2, &["compiled already"]);
-    run(["compile", &model, "--target", "iree-cpu", "--context", "999999", "-o", &output])
-        .failure(2, &["context", "999999"]);
+    run([
+        "compile",
+        &model,
+        "--target",
+        "iree-cpu",
+        "--context",
+        "999999",
+        "-o",
+        &output,
+    ])
+    .failure(2, &["context", "999999"]);
     run(["compile", "/nowhere", "--target", "iree-cpu"]).failure(1, &["/nowhere"]);
 }

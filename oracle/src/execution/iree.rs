@@ -31,7 +31,8 @@ impl Execution for IreeExecution {
             graph: graph.clone(),
             bindings: *bindings,
         };
-        let compiled = compile_graphs(&[function], &Target::host()).map_err(failed(self.name(), graph))?;
+        let compiled =
+            compile_graphs(&[function], &Target::host()).map_err(failed(self.name(), graph))?;
         let device = Device::host().map_err(failed(self.name(), graph))?;
         let module = Module::from_bytes(&device, &compiled.vmfb, weights, &graph.weights)
             .map_err(failed(self.name(), graph))?;

@@ -43,8 +43,7 @@ fn interpret<F: Float>(
     weights: &Arc<dyn WeightSource>,
     inputs: &Inputs<'_>,
 ) -> Result<Vec<Observed>, ExecutionError> {
-    let interpreter =
-        Interpreter::<F>::new(graph, weights.clone()).map_err(failed(name, graph))?;
+    let interpreter = Interpreter::<F>::new(graph, weights.clone()).map_err(failed(name, graph))?;
     let outputs = interpreter
         .run(bindings, inputs, &mut States::new(graph))
         .map_err(failed(name, graph))?;
