@@ -92,7 +92,6 @@ static FAMILIES: [Family; 5] = [
             "ampere": ["--iree-vulkan-target=ampere"],
             "ada": ["--iree-vulkan-target=ada"],
             "valhall4": ["--iree-vulkan-target=valhall4"],
-            "adreno": ["--iree-vulkan-target=adreno"],
         },
     },
     Family {

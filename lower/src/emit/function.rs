@@ -60,10 +60,10 @@ pub(crate) fn add<'c>(
         .iter()
         .flat_map(|state| PARTS.map(|part| sizes(&state.buffer(part))));
     let states = states.collect::<Result<Vec<_>, _>>()?;
-    let outputs = graph
-        .outputs
-        .iter()
-        .map(|output| sizes(graph.ty(output.value).unwrap_or(&graph.inputs[0].ty)));
+    let outputs = graph.outputs.iter().map(|output| {
+        let missing = || whole(format!("the output `{}` has no value", output.name));
+        sizes(graph.ty(output.value).ok_or_else(missing)?)
+    });
     let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
     let arguments = [inputs, states.clone()].concat();
     let results: Vec<Type<'c>> = outputs
