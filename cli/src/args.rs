@@ -103,24 +103,36 @@ pub(crate) struct GenerationArguments {
         long,
         visible_alias = "temperature",
         value_name = "T",
-        default_value_t = 0.0
+        default_value_t = 0.0,
+        allow_negative_numbers = true
     )]
     pub(crate) temp: f64,
     /// Draw from the K most likely tokens; 0 is all.
     #[arg(long, value_name = "K", default_value_t = 0)]
     pub(crate) top_k: usize,
     /// Draw from the most likely tokens that together reach the probability P.
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    #[arg(
+        long,
+        value_name = "P",
+        default_value_t = 1.0,
+        allow_negative_numbers = true
+    )]
     pub(crate) top_p: f64,
     /// Draw from tokens at least P times as likely as the most likely one.
-    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    #[arg(
+        long,
+        value_name = "P",
+        default_value_t = 0.0,
+        allow_negative_numbers = true
+    )]
     pub(crate) min_p: f64,
     /// Make the latest 64 tokens less likely to come again; 1 is off.
     #[arg(
         long,
         visible_alias = "repetition-penalty",
         value_name = "X",
-        default_value_t = 1.0
+        default_value_t = 1.0,
+        allow_negative_numbers = true
     )]
     pub(crate) repeat_penalty: f64,
     /// Seed of the random numbers; the same seed gives the same reply.

@@ -20,13 +20,13 @@ use serde_json::json;
 pub(crate) struct Arguments {
     #[command(flatten)]
     model: ModelArguments,
+    /// Print one JSON object with the text, token ids and timings instead of the text.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     prompt: PromptArguments,
     #[command(flatten)]
     generation: GenerationArguments,
-    /// Print one JSON object with the text, token ids and timings instead of the text.
-    #[arg(long)]
-    json: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {

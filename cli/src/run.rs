@@ -17,16 +17,16 @@ use std::io::{self, IsTerminal};
 pub(crate) struct Arguments {
     #[command(flatten)]
     model: ModelArguments,
-    #[command(flatten)]
-    prompt: PromptArguments,
-    #[command(flatten)]
-    generation: GenerationArguments,
     /// Chat even if stdin is no terminal: each line of it is a message.
     #[arg(long, short = 'i', conflicts_with_all = ["prompt", "no_chat_template"])]
     interactive: bool,
     /// Tell on stderr what a reply took; done without it where stderr is a terminal.
     #[arg(long)]
     stats: bool,
+    #[command(flatten)]
+    prompt: PromptArguments,
+    #[command(flatten)]
+    generation: GenerationArguments,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {

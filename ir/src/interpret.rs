@@ -23,6 +23,9 @@ use std::sync::{Arc, OnceLock};
 pub enum InterpretError {
     /// The graph is not well formed.
     #[error(transparent)]
+    Verify(#[from] crate::verify::VerifyError),
+    /// A decomposition does not fit its node, which is a fault of the decomposition.
+    #[error(transparent)]
     Build(#[from] BuildError),
     /// An input was not given.
     #[error("function `{graph}` needs the input `{input}`")]
@@ -72,8 +75,9 @@ impl<F: Float> Interpreter<F> {
     /// Prepares `graph`, whose weights are in `source`.
     ///
     /// # Errors
-    /// [`InterpretError::Build`].
+    /// [`InterpretError::Verify`] if the graph is not legal.
     pub fn new(graph: &Graph, source: Arc<dyn WeightSource>) -> Result<Self, InterpretError> {
+        crate::verify::verify(graph)?;
         let graph = decompose(graph)?;
         Ok(Self {
             dying: last_uses(&graph),

@@ -184,10 +184,9 @@ impl<'a> Context<'a> {
 /// The graph whose outputs are the named nodes after output `first - 1` up to output `first`.
 fn region(graph: &Graph, first: usize) -> Graph {
     let end = graph.outputs[first].value;
-    let begin = match first.checked_sub(1) {
-        Some(previous) => Some(graph.outputs[previous].value),
-        None => None,
-    };
+    let begin = first
+        .checked_sub(1)
+        .map(|previous| graph.outputs[previous].value);
     let mut region = graph.clone();
     region.outputs = (0..graph.nodes.len())
         .map(|index| (graph.value_of(index), &graph.nodes[index]))

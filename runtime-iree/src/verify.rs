@@ -43,7 +43,9 @@ fn parse_manifest(text: &str) -> Result<Manifest, String> {
         }
         None => return Err("format: a number is missing".to_string()),
     }
-    let manifest = serde_json::from_str(text).map_err(|cause| cause.to_string())?;
+    let mut fields = serde_json::Deserializer::from_str(text);
+    let manifest = serde_path_to_error::deserialize(&mut fields)
+        .map_err(|cause| format!("{}: {}", cause.path(), cause.inner()))?;
     check_fields(&manifest)?;
     Ok(manifest)
 }

@@ -103,13 +103,14 @@ pub(crate) fn measure(command: &mut Command) -> Result<Measured> {
 /// Builds one binary of the workspace and returns where it lies.
 pub(crate) fn build_binary(
     workspace: &Workspace,
-    package: &str,
     binary: &str,
     options: &[&str],
 ) -> Result<PathBuf> {
     let mut command = cargo(workspace);
     command
-        .args(["build", "--package", package, "--bin", binary])
+        // Of the whole workspace, so that features are what tests and lints resolve them to and
+        // nothing is built twice.
+        .args(["build", "--workspace", "--bin", binary])
         .args(options)
         .arg("--message-format=json-render-diagnostics");
     let mut executable = None;

@@ -78,7 +78,7 @@ impl Program {
     /// Builds it with cargo; `options` choose the profile.
     pub(crate) fn build(workspace: &Workspace, options: &[&str]) -> Result<Self> {
         eprintln!("building mlxcel");
-        command::build_binary(workspace, "mlxcel", "mlxcel", options).map(Self)
+        command::build_binary(workspace, "mlxcel", options).map(Self)
     }
 
     /// Generates a reply.

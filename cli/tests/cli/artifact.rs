@@ -4,6 +4,8 @@ use crate::demo::artifact;
 use crate::program::{Copy, argument, command, run, run_with};
 use mlxcel_test_support::{demo_model, golden};
 use serde_json::{Value, json};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 
 const QUESTION: &str = "What is a violin?";
 
@@ -52,8 +54,8 @@ fn damage_is_found_before_anything_runs() {
     );
     manifest(&|manifest| manifest["surprise"] = json!(1), &["surprise"]);
     manifest(
-        &|manifest| manifest["buffers"][0]["shape"] = json!([1, 1 << 60, 64, 64]),
-        &["shape"],
+        &|manifest| manifest["buffers"][0]["shape"] = json!([1, 1u64 << 60, 64, 64]),
+        &["cache.0.key"],
     );
     let outside = json!({"sha256": "00", "bytes": 1});
     manifest(
@@ -126,8 +128,11 @@ fn a_crash_of_the_compiler_is_a_message() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let output = argument(&folder.path().join("artifact"));
     let mut command = command(["compile", &demo, "--target", "iree-cpu", "-o", &output]);
-    command.env("MLXCEL_COMPILE_FAULT", "abort");
-    run_with(command, "").failure(1, &["the compiler's process"]);
+    let child = folder.path().join("child");
+    std::fs::write(&child, "#!/bin/sh\nkill -ABRT $$\n").expect("a file can be written");
+    std::fs::set_permissions(&child, Permissions::from_mode(0o755)).expect("it is ours");
+    command.env("MLXCEL_COMPILE_CHILD", child);
+    run_with(command, "").failure(1, &["the compiler's process", "signal"]);
     assert!(!folder.path().join("artifact").exists());
 }
 

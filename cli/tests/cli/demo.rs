@@ -30,7 +30,9 @@ pub(crate) fn artifact() -> PathBuf {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let output = argument(&folder.path().join("demo-cpu"));
         let demo = argument(&demo_model());
-        run(["compile", &demo, "--target", "iree-cpu", "-o", &output]).success();
+        let arguments = ["compile", &demo, "--target", "iree-cpu", "-o", &output];
+        // Enough for what is recorded; fewer functions compile faster.
+        run(arguments.iter().chain(&["--context", "64"])).success();
         folder
     };
     FOLDER.get_or_init(make).path().join("demo-cpu")
