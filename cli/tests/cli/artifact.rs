@@ -69,7 +69,7 @@ fn damage_is_found_before_anything_runs() {
     // A manifest that is plausible and wrong.
     refuse(
         |copy| copy.edit_json("manifest.json", |m| m["context"] = json!(7)),
-        &["context"],
+        &["manifest.json"],
     );
     refuse(
         |copy| copy.edit_json("manifest.json", |m| m["vocabulary"] = json!(7)),
