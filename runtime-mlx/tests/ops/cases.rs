@@ -262,12 +262,11 @@ pub(crate) const CASES: &[(&str, Build)] = &[
         let state = s.state(2, 4);
         s.builder.cache_append(rows, start, state, StatePart::Key)
     }),
-    ("cache_append twice", |s| {
-        let (x, y) = (s.f32(&[B, T, n(2), n(4)]), s.f32(&[B, T, n(2), n(4)]));
-        let (first, second) = (s.i32(&[B], &[0, 1]), s.i32(&[B], &[2, 4]));
+    ("cache_append of values", |s| {
+        let rows = s.f32(&[B, T, n(2), n(4)]);
+        let start = s.i32(&[B], &[2, 4]);
         let state = s.state(2, 4);
-        s.builder.cache_append(x, first, state, StatePart::Value)?;
-        s.builder.cache_append(y, second, state, StatePart::Value)
+        s.builder.cache_append(rows, start, state, StatePart::Value)
     }),
     ("embedding", embedding!(WeightFormat::Dense(DType::F32))),
     (
