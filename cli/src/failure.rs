@@ -1,5 +1,7 @@
 //! Failures: how they are told, and the exit codes that they give.
 
+use mlxcel_engine::GenerateError;
+use mlxcel_frontend::TextError;
 use mlxcel_lower::CompileError;
 use std::fmt;
 use std::io;
@@ -59,7 +61,22 @@ fn is_usage(error: &anyhow::Error) -> bool {
         .any(|cause| cause.is::<Usage>() || cause.downcast_ref().is_some_and(unknown))
 }
 
-/// An error and its causes, each told once.
+/// What to type instead, where the error itself cannot know it.
+fn suggestion(error: &anyhow::Error) -> Option<&'static str> {
+    use GenerateError::{EmptyPrompt, PromptTooLong};
+    let of_text = error.downcast_ref().and_then(|error| match error {
+        TextError::NoTemplate { .. } => Some("--no-chat-template takes the prompt as it is"),
+        _ => None,
+    });
+    let of_generation = error.downcast_ref().and_then(|error| match error {
+        EmptyPrompt => Some("give a prompt with -p, or on stdin"),
+        PromptTooLong { .. } => Some("an artifact's context is set by `mlxcel compile --context`"),
+        _ => None,
+    });
+    of_text.or(of_generation)
+}
+
+/// An error, its causes, each told once, and what to do.
 struct Told<'a>(&'a anyhow::Error);
 
 impl fmt::Display for Told<'_> {
@@ -74,7 +91,10 @@ impl fmt::Display for Told<'_> {
             }
             told = cause;
         }
-        Ok(())
+        match suggestion(self.0) {
+            Some(suggestion) => writeln!(f, "  \x1b[1mhelp:\x1b[0m {suggestion}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -98,6 +118,18 @@ mod tests {
         );
         let repeated = Err::<(), _>(anyhow!("no disk")).context("cannot write `x`: no disk");
         check(repeated.unwrap_err(), "error: cannot write `x`: no disk\n");
+    }
+
+    #[test]
+    fn a_remedy_is_suggested() {
+        let missing = TextError::NoTemplate {
+            origin: "model".into(),
+        };
+        assert!(
+            plain(&missing.into())
+                .ends_with("  help: --no-chat-template takes the prompt as it is\n")
+        );
+        assert!(plain(&GenerateError::EmptyPrompt.into()).contains("help: give a prompt with -p"));
     }
 
     #[test]
