@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::command::{self, Measured};
+use crate::command;
 use crate::workspace::Workspace;
 
 /// A built `mlxcel`.
@@ -101,8 +101,8 @@ impl Program {
         if request.raw {
             command.args(["--no-chat-template", "--ignore-eos"]);
         }
-        let (output, measured) = self.json(&mut command)?;
-        Reply::read(&output, measured.peak_memory)
+        let output = self.json(&mut command)?;
+        Reply::read(&output)
             .with_context(|| format!("{} printed {output}", command::line(&command)))
     }
 
@@ -119,8 +119,8 @@ impl Program {
         let mut command = self.command("verify");
         command.arg(model).arg("--json");
         // A mismatch ends the program with exit code 1 too, after its report.
-        let measured = command::measure(&mut command)?;
-        serde_json::from_str(&measured.stdout)
+        let ended = command::output(&mut command)?;
+        serde_json::from_str(&ended.stdout)
             .map_err(anyhow::Error::from)
             .and_then(|report| Verdict::read_all(&report))
             .with_context(|| format!("`{}` printed no report", command::line(&command)))
@@ -133,19 +133,18 @@ impl Program {
     }
 
     /// Runs `command` and reads its stdout as one JSON value.
-    fn json(&self, command: &mut Command) -> Result<(Value, Measured)> {
-        let measured = command::measure(command)?;
-        if !measured.success {
+    fn json(&self, command: &mut Command) -> Result<Value> {
+        let ended = command::output(command)?;
+        if !ended.success {
             bail!("`{}` failed", command::line(command));
         }
-        let value = serde_json::from_str(&measured.stdout)
-            .with_context(|| format!("`{}` printed no JSON", command::line(command)))?;
-        Ok((value, measured))
+        serde_json::from_str(&ended.stdout)
+            .with_context(|| format!("`{}` printed no JSON", command::line(command)))
     }
 }
 
 impl Reply {
-    fn read(output: &Value, peak_memory: u64) -> Result<Self> {
+    fn read(output: &Value) -> Result<Self> {
         let number = |field: &str| {
             output[field]
                 .as_f64()
@@ -164,7 +163,7 @@ impl Reply {
             prefill_speed: number("prefill_tokens_per_second")?,
             decode_speed: number("decode_tokens_per_second")?,
             time_to_first_token: number("time_to_first_token")?,
-            peak_memory,
+            peak_memory: number("peak_memory_bytes")? as u64,
         })
     }
 }
@@ -211,16 +210,18 @@ mod tests {
             "prefill_tokens_per_second": 150.5,
             "decode_tokens_per_second": 80.25,
             "time_to_first_token": 0.25,
+            "peak_memory_bytes": 268000000,
             "finish_reason": "stop",
         });
-        let reply = Reply::read(&output, 1000).unwrap();
+        let reply = Reply::read(&output).unwrap();
         assert_eq!(
             (reply.text.as_str(), reply.tokens, reply.prompt_tokens),
             ("Paris.", 2, 37)
         );
         assert_eq!((reply.prefill_speed, reply.decode_speed), (150.5, 80.25));
+        assert_eq!(reply.peak_memory, 268_000_000);
         output["prompt_tokens"] = json!("many");
-        let error = Reply::read(&output, 0).unwrap_err().to_string();
+        let error = Reply::read(&output).unwrap_err().to_string();
         assert!(error.contains("\"prompt_tokens\""), "{error}");
     }
 
