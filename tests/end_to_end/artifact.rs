@@ -1,19 +1,38 @@
 //! An artifact that was moved to a machine without a compiler and without a network.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use mlxcel_test_support::{copy_folder, demo_model};
 use serde_json::Value;
 
-use crate::program::{MLXCEL, Run, compile, folder, mlxcel};
+use crate::program::{MLXCEL, Run, folder, mlxcel};
 
 const PROMPT: &str = "What is a violin?";
 
-/// Generates with the program at `program` on a machine that has no compiler, no network and no repository: nothing in
-/// the environment, no network interface where the system lets one be left out, another working folder.
-fn isolated(program: &Path, artifact: &str, folder: &Path) -> Run {
+/// The environment variable that names the one place where a compiler is looked for.
+const COMPILER: &str = "IREE_COMPILER_LIB";
+
+/// Makes a second installation of the compiler in `folder` and gives the place of its library.
+fn install_compiler(folder: &Path) -> PathBuf {
+    let library = mlxcel_lower::find_compiler_library().expect("the compiler is set up");
+    let installed = library.parent().expect("a library is in a folder");
+    fs::create_dir(folder).expect("a folder can be made");
+    for entry in fs::read_dir(installed).expect("the folder can be read") {
+        let from = entry.expect("the folder can be read").path();
+        let to = folder.join(from.file_name().expect("an entry has a name"));
+        if from.is_file() && fs::hard_link(&from, &to).is_err() {
+            fs::copy(&from, &to).expect("a file can be copied");
+        }
+    }
+    folder.join(library.file_name().expect("a library has a name"))
+}
+
+/// Generates with the program at `program` on a machine that has no network and no repository: nothing in the
+/// environment but where a compiler would be, no network interface where the system lets one be left out, another
+/// working folder.
+fn isolated(program: &Path, artifact: &str, folder: &Path, compiler: &Path) -> Run {
     let unshare = ["--user", "--map-root-user", "--net"];
     let probe = Command::new("unshare").args(unshare).arg("true").output();
     let mut command = if probe.is_ok_and(|output| output.status.success()) {
@@ -25,8 +44,7 @@ fn isolated(program: &Path, artifact: &str, folder: &Path) -> Run {
     };
     command.args(["generate", artifact, "-p", PROMPT, "-n", "16", "--json"]);
     command.current_dir(folder).env_clear();
-    // Where a compiler would be looked for, there is none.
-    command.env("IREE_COMPILER_LIB", folder.join("absent.so"));
+    command.env(COMPILER, compiler);
     Run::of(&mut command)
 }
 
@@ -34,7 +52,14 @@ fn isolated(program: &Path, artifact: &str, folder: &Path) -> Run {
 fn an_artifact_runs_elsewhere_without_a_compiler() {
     let folder = folder("moved");
     let made = folder.join("made");
-    compile(&demo_model(), &made);
+    let compiler = install_compiler(&folder.join("compiler"));
+    let compile = |artifact: &Path| {
+        let mut command = Command::new(MLXCEL);
+        command.arg("compile").arg(demo_model());
+        command.args(["--target", "iree-cpu", "-o"]).arg(artifact);
+        Run::of(command.env(COMPILER, &compiler).current_dir(&folder))
+    };
+    compile(&made).success();
     let before = mlxcel([
         "generate",
         made.to_str().expect("plain"),
@@ -47,8 +72,9 @@ fn an_artifact_runs_elsewhere_without_a_compiler() {
     let moved = folder.join("another place");
     copy_folder(&made, &moved);
     fs::remove_dir_all(&made).expect("the first place can be removed");
+    fs::rename(&compiler, compiler.with_extension("away")).expect("the library can be renamed");
 
-    let after = isolated(Path::new(MLXCEL), "another place", &folder);
+    let after = isolated(Path::new(MLXCEL), "another place", &folder, &compiler);
     let tokens = |run: Run| -> Value {
         let reply: Value = serde_json::from_str(&run.success()).expect("a reply");
         reply["tokens"].clone()
@@ -57,14 +83,6 @@ fn an_artifact_runs_elsewhere_without_a_compiler() {
     assert_eq!(tokens_before.as_array().map(Vec::len), Some(16));
     assert_eq!(tokens(after), tokens_before);
 
-    // The same place without a compiler says so when it is asked to compile.
-    let mut command = Command::new(MLXCEL);
-    command
-        .arg("compile")
-        .arg(demo_model())
-        .args(["--target", "iree-cpu", "-o", "new"]);
-    command
-        .current_dir(&folder)
-        .env("IREE_COMPILER_LIB", folder.join("absent.so"));
-    Run::of(&mut command).failure(1, &["absent.so"]);
+    // The command that just compiled now says what is missing.
+    compile(Path::new("new")).failure(1, &["libIREECompiler"]);
 }
