@@ -95,7 +95,7 @@ impl Checkpoint {
     }
 
     /// Names of all tensors.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> + Clone {
         self.tensors.keys().map(String::as_str)
     }
 

@@ -8,6 +8,7 @@ pub(crate) use decoder::{Decoder, build};
 
 use crate::LoadError;
 use crate::config::fields::Fields;
+pub(crate) use crate::weights::names::Names;
 use serde_json::Value;
 use std::path::Path;
 
@@ -20,6 +21,8 @@ pub(crate) struct Family {
     pub(crate) gguf: &'static str,
     /// Whether such a file holds the rows of queries and keys paired for rotary embedding.
     pub(crate) gguf_paired: bool,
+    /// How its tensors are named.
+    pub(crate) names: Names,
     /// Its decoder.
     pub(crate) decoder: Decoder,
 }

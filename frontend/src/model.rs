@@ -109,7 +109,7 @@ impl Model {
         let family = families::choose(&file, &value)?;
         let config = Config::parse(&file, &value)?;
         let checkpoint = Checkpoint::open(path)?;
-        let weights = Weights::assemble(checkpoint, config.quantization.as_ref())?;
+        let weights = Weights::assemble(checkpoint, config.quantization.as_ref(), family.names)?;
         Ok(Self {
             path: path.to_path_buf(),
             name: name_of(path),

@@ -1,13 +1,71 @@
 //! The weights of a model: where the bytes of each stand and in which format.
+//!
+//! Beside the tensors of a checkpoint, in the one spelling of [`names`], there are weights made from
+//! them. Their names say how, so that a graph, an artifact or a runtime needs to know a name only:
+//!
+//! | Name | Is |
+//! |---|---|
+//! | `P.experts.S` | the weights `P.experts.0.S`, `P.experts.1.S`, .. stacked: `[E, ..]` |
+//! | `X^T` | `X` with its last two dimensions swapped; dense weights only |
+//! | `X(e,n,k)` | `X` in another shape, the numbers in the same order |
+//! | `X[a..b]` | the indices `a` to `b - 1` of the first dimension of `X` |
+//! | `X[:,a..b]` | the same of the second dimension; `[:,:,a..b]` of the third |
+//! | `X[a..b:s]` | of these, every `s`-th: `X[1..64:2]` are the odd rows |
+//! | `X[a..b:s:n]` | of these, the first `n` of every `s`: `X[64..576:192:64]` |
+//!
+//! Steps follow each other and are read from left to right: `X^T[:,0..64]`. A tensor of exactly the
+//! name comes before all this. What takes no copy is mapped like the tensor it is made of; anything
+//! else is copied once, when first used. A quantised weight cannot be cut along its last dimension.
 
 mod assemble;
+mod derive;
+mod lookup;
+pub(crate) mod names;
+pub(crate) mod spelling;
+#[cfg(test)]
+mod tests;
 
 use crate::LoadError;
 use crate::map::MappedFile;
+use elsa::sync::FrozenMap;
 use mlxcel_ir::{WeightData, WeightDecl, WeightFormat, WeightSource};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// Bytes at an address that suits any element type.
+#[derive(Debug)]
+pub(crate) struct Words {
+    words: Vec<u64>,
+    /// Bytes of them that count.
+    length: usize,
+}
+
+impl Words {
+    /// The first `length` bytes of `words`, which has that many.
+    pub(crate) fn new(words: Vec<u64>, length: usize) -> Self {
+        let length = length.min(words.len() * 8);
+        Self { words, length }
+    }
+
+    /// Zeros.
+    pub(crate) fn zeros(length: usize) -> Self {
+        Self {
+            words: vec![0; length.div_ceil(8)],
+            length,
+        }
+    }
+
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.length]
+    }
+
+    /// The bytes, to be written.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.length]
+    }
+}
 
 /// The bytes of one part of a weight.
 #[derive(Debug)]
@@ -20,13 +78,7 @@ pub(crate) enum Bytes {
         range: Range<usize>,
     },
     /// In memory of its own, where the file's form differs from the format's or is not aligned.
-    /// Words, so that any element type may be read from it.
-    Owned {
-        /// The words.
-        words: Vec<u64>,
-        /// Bytes of them that count.
-        length: usize,
-    },
+    Owned(Words),
     /// No bytes.
     Empty,
 }
@@ -34,12 +86,9 @@ pub(crate) enum Bytes {
 impl Bytes {
     /// A copy of `bytes` at an address that suits any element type.
     pub(crate) fn owned(bytes: &[u8]) -> Self {
-        let mut words = vec![0u64; bytes.len().div_ceil(8)];
-        bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
-        Bytes::Owned {
-            words,
-            length: bytes.len(),
-        }
+        let mut words = Words::zeros(bytes.len());
+        words.bytes_mut().copy_from_slice(bytes);
+        Bytes::Owned(words)
     }
 
     /// `range` of `file`, mapped where it starts at a multiple of `alignment`, else copied.
@@ -68,7 +117,6 @@ pub(crate) struct Stored {
 }
 
 /// All weights of a model. Parts are aligned to their element type.
-#[derive(Debug)]
 pub(crate) struct Weights {
     /// The model's folder or file.
     pub(crate) path: PathBuf,
@@ -78,16 +126,45 @@ pub(crate) struct Weights {
     pub(crate) stored: HashMap<String, Stored>,
     /// Tensors in a form that cannot be used, with their file and why not.
     pub(crate) refused: HashMap<String, (PathBuf, String)>,
+    /// Ends of the names of tensors that are asked for as they are and given transposed.
+    pub(crate) transposed: &'static [&'static str],
+    /// Bytes of weights made from others, by name.
+    pub(crate) made: FrozenMap<String, Box<[Bytes; 3]>>,
+}
+
+impl std::fmt::Debug for Weights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Weights")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Weights {
-    /// Whether the model's files have a tensor called `name`.
+    /// The weights `stored` of the model at `path`, none of them in a mapped file yet.
+    pub(crate) fn new(
+        path: &Path,
+        stored: HashMap<String, Stored>,
+        refused: HashMap<String, (PathBuf, String)>,
+    ) -> Self {
+        Self {
+            path: path.to_path_buf(),
+            files: Vec::new(),
+            stored,
+            refused,
+            transposed: &[],
+            made: FrozenMap::new(),
+        }
+    }
+
+    /// Whether the model's files have a tensor called `name`, or those that it is made from.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.stored.contains_key(name) || self.refused.contains_key(name)
+        !matches!(self.find(&self.spelled(name)), Ok(None))
     }
 
     /// The declaration of the weight `name`, which must have the shape `shape`; `reason` says where
-    /// that comes from.
+    /// that comes from. Its name is `name`, or `name^T` where the family's tensors of that name are
+    /// stored transposed.
     ///
     /// # Errors
     /// It is missing, in a form that cannot be used, or of another shape.
@@ -97,29 +174,21 @@ impl Weights {
         shape: &[usize],
         reason: &str,
     ) -> Result<WeightDecl, LoadError> {
-        if let Some((file, reason)) = self.refused.get(name) {
+        let name = self.spelled(name);
+        let found = self.find(&name)?.ok_or_else(|| LoadError::MissingTensor {
+            path: self.path.clone(),
+            tensor: name.to_string(),
+            reason: reason.into(),
+        })?;
+        let declaration = found.declaration;
+        if declaration.shape != shape {
             return Err(LoadError::Tensor {
-                file: file.clone(),
-                tensor: name.into(),
-                reason: reason.clone(),
-            });
-        }
-        let stored = self
-            .stored
-            .get(name)
-            .ok_or_else(|| LoadError::MissingTensor {
-                path: self.path.clone(),
-                tensor: name.into(),
-                reason: reason.into(),
-            })?;
-        if stored.declaration.shape != shape {
-            return Err(LoadError::Tensor {
-                file: stored.file.clone(),
-                tensor: name.into(),
+                file: found.file.to_path_buf(),
+                tensor: name.to_string(),
                 reason: format!(
                     "must have shape {shape:?} ({reason}), has {:?}{}",
-                    stored.declaration.shape,
-                    match stored.declaration.format {
+                    declaration.shape,
+                    match declaration.format {
                         WeightFormat::Affine { bits, group, .. } => format!(
                             " if stored with {bits} bits in groups of {group}, as the \
                              quantization of the model says"
@@ -129,7 +198,7 @@ impl Weights {
                 ),
             });
         }
-        Ok(stored.declaration.clone())
+        Ok(declaration)
     }
 
     fn bytes<'a>(&'a self, bytes: &'a Bytes) -> &'a [u8] {
@@ -139,7 +208,7 @@ impl Weights {
                 .get(*file)
                 .and_then(|file| file.bytes().get(range.clone()))
                 .unwrap_or(&[]),
-            Bytes::Owned { words, length } => &bytemuck::cast_slice(words)[..*length],
+            Bytes::Owned(words) => words.bytes(),
             Bytes::Empty => &[],
         }
     }
@@ -147,11 +216,11 @@ impl Weights {
 
 impl WeightSource for Weights {
     fn get(&self, name: &str) -> Option<WeightData<'_>> {
-        let stored = self.stored.get(name)?;
+        let [values, scales, biases] = self.parts(name)?;
         Some(WeightData {
-            values: self.bytes(&stored.values),
-            scales: self.bytes(&stored.scales),
-            biases: self.bytes(&stored.biases),
+            values,
+            scales,
+            biases,
         })
     }
 }

@@ -35,9 +35,30 @@ impl Quantization {
         Ok(None)
     }
 
-    /// What holds for `module`, for instance `model.layers.0.mlp.up_proj`.
-    pub fn of(&self, module: &str) -> Option<Affine> {
-        self.modules.get(module).copied().unwrap_or(Some(self.all))
+    /// What holds for the module that the checkpoint calls `module`, for instance
+    /// `model.layers.0.mlp.up_proj`, or else for that of the same weight, `other`.
+    pub fn of(&self, module: &str, other: &str) -> Option<Affine> {
+        let named = self.modules.get(module).or_else(|| {
+            let other = other.strip_suffix(".weight").unwrap_or(other);
+            self.modules.get(other)
+        });
+        named.copied().unwrap_or(Some(self.all))
+    }
+
+    /// The same, with each exception also under the name that `rename` gives its module.
+    pub(crate) fn renamed(&self, rename: impl Fn(&str) -> String) -> Self {
+        let mut modules = self.modules.clone();
+        let mut names: Vec<&String> = self.modules.keys().collect();
+        // In order, so that of two names for one module the same one always counts.
+        names.sort_unstable();
+        for name in names {
+            modules.entry(rename(name)).or_insert(self.modules[name]);
+        }
+        Self {
+            field: self.field,
+            all: self.all,
+            modules,
+        }
     }
 
     fn read(field: &'static str, inner: &Fields<'_>) -> Result<Self, LoadError> {

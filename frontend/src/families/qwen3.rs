@@ -1,12 +1,13 @@
 //! Qwen3, dense: a Llama with a norm on each head of queries and keys.
 
-use super::Family;
 use super::decoder::{Decoder, Switch};
+use super::{Family, Names};
 
 pub(super) const FAMILY: Family = Family {
     model_type: "qwen3",
     gguf: "qwen3",
     gguf_paired: false,
+    names: Names::MODEL,
     decoder: Decoder {
         qk_norm: true,
         qkv_bias: Switch::AttentionBias,

@@ -5,7 +5,7 @@ use super::names::{ROPE_FACTORS, checkpoint_name};
 use super::repack::{BLOCK, Blocks, repack};
 use crate::families::Family;
 use crate::map::MappedFile;
-use crate::weights::{Bytes, Stored, Weights};
+use crate::weights::{Bytes, Stored, Weights, Words};
 use crate::{Config, LoadError};
 use mlxcel_ir::{DType, WeightDecl, WeightFormat};
 use std::collections::{HashMap, HashSet};
@@ -235,7 +235,7 @@ pub(super) fn weights(
             Form::Blocks(blocks) => {
                 let repacked = repack(blocks, tensor.bytes, row, |row| source.of_row(row));
                 let [values, sides] = repacked.lengths;
-                let owned = |words, length| Bytes::Owned { words, length };
+                let owned = |words, length| Bytes::Owned(Words::new(words, length));
                 Stored {
                     file: path.to_path_buf(),
                     declaration: declare(repacked.format),
@@ -247,12 +247,7 @@ pub(super) fn weights(
         };
         stored.insert(name, weight);
     }
-    Ok(Weights {
-        path: path.to_path_buf(),
-        files: Vec::new(),
-        stored,
-        refused,
-    })
+    Ok(Weights::new(path, stored, refused))
 }
 
 /// Which row of the file a row of the weight is.

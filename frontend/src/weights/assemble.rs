@@ -1,5 +1,6 @@
 //! From a checkpoint's tensors to weights in the graph's formats.
 
+use super::names::{Names, Rules};
 use super::{Bytes, Stored, Weights};
 use crate::checkpoint::{Checkpoint, Tensor};
 use crate::config::{Affine, Quantization};
@@ -16,7 +17,11 @@ impl Weights {
     pub(crate) fn assemble(
         checkpoint: Checkpoint,
         quantization: Option<&Quantization>,
+        family: Names,
     ) -> Result<Self, LoadError> {
+        let rules = Rules::new(checkpoint.names(), family);
+        let quantization = quantization.map(|all| all.renamed(|module| rules.module(module)));
+        let spelled = |name: &str| rules.apply(name);
         let mut stored = HashMap::new();
         let mut refused = HashMap::new();
         let mut names: Vec<&str> = checkpoint.names().collect();
@@ -33,25 +38,39 @@ impl Weights {
             let scales = module.and_then(|module| checkpoint.get(&format!("{module}.scales")));
             let weight = match (module, scales) {
                 (Some(module), Some(scales)) => {
-                    quantised(&checkpoint, module, tensor, scales, quantization)?
+                    let module = (module, spelled(name));
+                    quantised(&checkpoint, module, tensor, scales, quantization.as_ref())?
                 }
-                _ => match dense(&checkpoint, tensor) {
+                _ => match dense(&checkpoint, tensor, spelled(name)) {
                     Some(weight) => weight,
                     None => {
                         let reason = format!("dtype {} is not supported", tensor.entry.dtype);
                         let file = tensor.file.to_path_buf();
-                        refused.insert(name.to_string(), (file, reason));
+                        refused.insert(spelled(name), (file, reason));
                         continue;
                     }
                 },
             };
-            stored.insert(name.to_string(), weight);
+            let file = weight.file.clone();
+            if let Some(other) = stored.insert(spelled(name), weight) {
+                let reason = format!(
+                    "and another tensor, in {}, both stand for `{}`",
+                    other.file.display(),
+                    spelled(name)
+                );
+                let tensor = name.to_string();
+                return Err(LoadError::Tensor {
+                    file,
+                    tensor,
+                    reason,
+                });
+            }
         }
+        let folder = checkpoint.folder().to_path_buf();
         Ok(Self {
-            path: checkpoint.folder().to_path_buf(),
-            stored,
-            refused,
+            transposed: family.transposed,
             files: checkpoint.into_files(),
+            ..Self::new(&folder, stored, refused)
         })
     }
 }
@@ -78,12 +97,12 @@ fn part(checkpoint: &Checkpoint, tensor: Tensor<'_>, alignment: usize) -> Bytes 
     Bytes::of_file(checkpoint.files(), tensor.index, range, alignment)
 }
 
-fn dense(checkpoint: &Checkpoint, tensor: Tensor<'_>) -> Option<Stored> {
+fn dense(checkpoint: &Checkpoint, tensor: Tensor<'_>, name: String) -> Option<Stored> {
     let dtype = float(tensor.entry)?;
     Some(Stored {
         file: tensor.file.to_path_buf(),
         declaration: WeightDecl {
-            name: tensor.entry.name.clone(),
+            name,
             shape: tensor.entry.shape.clone(),
             format: WeightFormat::Dense(dtype),
         },
@@ -95,7 +114,7 @@ fn dense(checkpoint: &Checkpoint, tensor: Tensor<'_>) -> Option<Stored> {
 
 fn quantised(
     checkpoint: &Checkpoint,
-    module: &str,
+    (module, name): (&str, String),
     codes: Tensor<'_>,
     scales: Tensor<'_>,
     quantization: Option<&Quantization>,
@@ -106,7 +125,7 @@ fn quantised(
         reason,
     };
     let config = checkpoint.folder().join("config.json");
-    let Some(Affine { bits, group }) = quantization.and_then(|all| all.of(module)) else {
+    let Some(Affine { bits, group }) = quantization.and_then(|all| all.of(module, &name)) else {
         return Err(LoadError::Field {
             file: config,
             field: "quantization".into(),
@@ -125,13 +144,15 @@ fn quantised(
                 reason: "affine quantisation, the only one supported, needs it beside scales"
                     .into(),
             })?;
-    let (&[rows, words], "U32") = (&codes.entry.shape[..], codes.entry.dtype.as_str()) else {
+    // Rows of one matrix, or of one for each expert.
+    let (Some((&words, rows @ ([_] | [_, _]))), "U32") =
+        (codes.entry.shape.split_last(), codes.entry.dtype.as_str())
+    else {
         let Entry { dtype, shape, .. } = codes.entry;
-        return Err(fail(
-            codes,
-            format!("must be U32 [N, words], is {dtype} {shape:?}"),
-        ));
+        let reason = format!("must be U32 [N, words] or [E, N, words], is {dtype} {shape:?}");
+        return Err(fail(codes, reason));
     };
+    let shaped = |last: usize| [rows, &[last]].concat();
     let width = words
         .checked_mul(32)
         .filter(|width| width.is_multiple_of(bits as usize))
@@ -152,7 +173,7 @@ fn quantised(
         ));
     };
     for side in [scales, biases] {
-        let expected = [rows, width / group];
+        let expected = shaped(width / group);
         if side.entry.shape != expected || side.entry.dtype != scales.entry.dtype {
             let Entry { dtype, shape, .. } = side.entry;
             let reason = format!(
@@ -168,8 +189,8 @@ fn quantised(
     Ok(Stored {
         file: codes.file.to_path_buf(),
         declaration: WeightDecl {
-            name: codes.entry.name.clone(),
-            shape: vec![rows, width],
+            name,
+            shape: shaped(width),
             format: WeightFormat::Affine { bits, group, scale },
         },
         values: part(checkpoint, codes, 4),

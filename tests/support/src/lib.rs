@@ -10,6 +10,7 @@
 //! this crate is a dev-dependency only.
 
 mod tensors;
+mod write;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 pub use tensors::{F32Tensor, Tensors, relative_error};
+pub use write::{NewTensor, write_tensors};
 
 /// The folder that holds one folder for each golden family, and a README on what is in them.
 pub fn goldens() -> PathBuf {
