@@ -94,6 +94,18 @@ pub enum LoadError {
         /// The missing file.
         shard: String,
     },
+    /// The path is no adapter.
+    #[error(
+        "{} is not an adapter: it {reason}. Give a folder with adapter_config.json and \
+         adapter_model.safetensors or adapters.safetensors",
+        path.display()
+    )]
+    NotAnAdapter {
+        /// The path given.
+        path: PathBuf,
+        /// What is missing or wrong.
+        reason: String,
+    },
     /// The graph could not be built.
     #[error("{}: {source}", path.display())]
     Graph {

@@ -11,9 +11,11 @@
 //! Start reading at [`Model`], then [`Text`]; how bytes become weights is in `weights`, how a
 //! configuration becomes a graph in `families::decoder`.
 
+mod adapter;
 pub mod artifact;
 mod checkpoint;
 pub mod config;
+mod convert;
 mod error;
 mod families;
 mod gguf;
@@ -23,9 +25,10 @@ mod safetensors;
 mod text;
 mod weights;
 
+pub use adapter::Adapter;
 pub use checkpoint::read_tensors;
 pub use config::Config;
 pub use error::LoadError;
 pub use families::supported;
-pub use model::{GraphOptions, Logits, Model};
+pub use model::{GraphOptions, LoadOptions, Logits, Model};
 pub use text::{Message, Text, TextError};

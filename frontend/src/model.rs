@@ -1,5 +1,6 @@
 //! A model on disk, and the graphs it has.
 
+use crate::adapter::{self, Adapter};
 use crate::checkpoint::Checkpoint;
 use crate::families::{self, Family};
 use crate::text::TOKENIZER;
@@ -47,6 +48,13 @@ impl Default for GraphOptions {
     }
 }
 
+/// What is done to a model's weights when it is loaded.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LoadOptions {
+    /// The adapter to load with it.
+    pub adapter: Option<Adapter>,
+}
+
 /// A model: its configuration, weights and text files, checked against each other when loaded.
 #[derive(Clone, Debug)]
 pub struct Model {
@@ -68,12 +76,26 @@ impl Model {
     /// A file that is missing or broken, a configuration that is not supported, tensors that do not
     /// fit it.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
-        let model = match path.is_file() {
+        Self::load_with(path, &LoadOptions::default())
+    }
+
+    /// Loads the model at `path` as [`Model::load`] does, and changes it as `options` say.
+    ///
+    /// # Errors
+    /// As for [`Model::load`], and what cannot be changed so.
+    pub fn load_with(path: &Path, options: &LoadOptions) -> Result<Self, LoadError> {
+        let mut model = match path.is_file() {
             true => Self::load_file(path)?,
             false => Self::load_folder(path)?,
         };
+        // Nothing shares the weights yet.
+        if let (Some(adapter), Some(weights)) = (&options.adapter, Arc::get_mut(&mut model.weights))
+        {
+            adapter::apply(weights, adapter)?;
+        }
         // Building the graph looks up every tensor, so that what is wrong shows now.
-        model.graph(&GraphOptions::default())?;
+        let graph = model.graph(&GraphOptions::default())?;
+        adapter::check_used(&model.weights, &graph)?;
         Ok(model)
     }
 
@@ -184,7 +206,8 @@ impl Model {
         self.path.is_file() || self.path.join(TOKENIZER).exists()
     }
 
-    /// The sha256, in hexadecimal, of the model's configuration and weights. Reads all of them.
+    /// The sha256, in hexadecimal, of the model's configuration and weights, and of what they were
+    /// changed by at load. Reads all of them.
     ///
     /// # Errors
     /// The configuration cannot be read any more.
@@ -197,7 +220,19 @@ impl Model {
         if self.path.is_dir() {
             add(&map::read(&self.path.join(CONFIG), map::SMALL)?);
         }
-        for file in &self.weights.files {
+        let Weights {
+            files,
+            recipe,
+            ingredients,
+            ..
+        } = &*self.weights;
+        for file in files {
+            add(file.bytes());
+        }
+        if !recipe.is_empty() {
+            add(recipe);
+        }
+        for file in ingredients {
             add(file.bytes());
         }
         let digest = hash.finalize();

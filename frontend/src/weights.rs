@@ -26,10 +26,13 @@ pub(crate) mod spelling;
 mod tests;
 
 use crate::LoadError;
+use crate::adapter::part_names;
 use crate::map::MappedFile;
 use elsa::sync::FrozenMap;
 use mlxcel_ir::{WeightData, WeightDecl, WeightFormat, WeightSource};
-use std::collections::HashMap;
+use names::{Names, Rules};
+use spelling::Step;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -128,6 +131,14 @@ pub(crate) struct Weights {
     pub(crate) refused: HashMap<String, (PathBuf, String)>,
     /// Ends of the names of tensors that are asked for as they are and given transposed.
     pub(crate) transposed: &'static [&'static str],
+    /// How the names of the files are spelled here.
+    pub(crate) rules: Rules,
+    /// Weights that an adapter changes by layers beside theirs.
+    pub(crate) adapted: BTreeSet<String>,
+    /// What the weights were changed by, beside the model's own files: settings,
+    pub(crate) recipe: Vec<u8>,
+    /// and files.
+    pub(crate) ingredients: Vec<MappedFile>,
     /// Bytes of weights made from others, by name.
     pub(crate) made: FrozenMap<String, Box<[Bytes; 3]>>,
 }
@@ -141,18 +152,24 @@ impl std::fmt::Debug for Weights {
 }
 
 impl Weights {
-    /// The weights `stored` of the model at `path`, none of them in a mapped file yet.
+    /// The weights `stored` of the model at `path`, none of them in a mapped file yet and all in the
+    /// spelling of `family`.
     pub(crate) fn new(
         path: &Path,
+        family: Names,
         stored: HashMap<String, Stored>,
         refused: HashMap<String, (PathBuf, String)>,
     ) -> Self {
         Self {
             path: path.to_path_buf(),
             files: Vec::new(),
+            rules: Rules::new(stored.keys().map(String::as_str), family),
             stored,
             refused,
             transposed: &[],
+            adapted: BTreeSet::new(),
+            recipe: Vec::new(),
+            ingredients: Vec::new(),
             made: FrozenMap::new(),
         }
     }
@@ -201,7 +218,54 @@ impl Weights {
         Ok(declaration)
     }
 
-    fn bytes<'a>(&'a self, bytes: &'a Bytes) -> &'a [u8] {
+    /// The two matrices of the change that an adapter makes to the linear layer of the weight
+    /// `name`, `A` and `B` as weights of `[rank, K]` and `[N, rank]`, their ranks and what `B` is
+    /// scaled by already in it. None if no change stands beside that weight.
+    ///
+    /// # Errors
+    /// `name` is made from a changed weight in a way that no change follows.
+    pub(crate) fn low_rank(&self, name: &str) -> Result<Option<[WeightDecl; 2]>, LoadError> {
+        let (mut base, mut steps) = (name, String::new());
+        while let Some((before, step)) = spelling::split(base) {
+            let is_rows = matches!(&step, Step::Slice(slice) if slice.axis == 0);
+            let is_turn = step == Step::Transpose && self.is_transposed(before);
+            match (is_rows, is_turn) {
+                (true, _) => steps.insert_str(0, &step.to_string()),
+                (_, true) => {}
+                _ if self.adapted.is_empty() => return Ok(None),
+                _ => steps.insert(0, '?'),
+            }
+            base = before;
+        }
+        if !self.adapted.contains(base) {
+            return Ok(None);
+        }
+        let module = base.strip_suffix(".weight").unwrap_or(base);
+        let [a, b] = part_names(module);
+        let part = |name: String| match self.find(&name) {
+            Ok(Some(found)) => Ok(found.declaration),
+            _ => Err(LoadError::Tensor {
+                file: self.path.clone(),
+                tensor: base.into(),
+                reason: "is changed by the adapter, which does not work for this layer of a \
+                         quantised model; use the model that is not quantised"
+                    .into(),
+            }),
+        };
+        Ok(Some([part(a)?, part(format!("{b}{steps}"))?]))
+    }
+
+    /// Whether the tensor `name` is stored as `[inputs, outputs]`.
+    pub(crate) fn is_transposed(&self, name: &str) -> bool {
+        self.transposed.iter().any(|end| name.ends_with(end))
+    }
+
+    /// Whether there is a head that is not the embedding.
+    pub(crate) fn has_head(&self) -> bool {
+        self.stored.keys().any(|name| names::is_head(name))
+    }
+
+    pub(crate) fn bytes<'a>(&'a self, bytes: &'a Bytes) -> &'a [u8] {
         match bytes {
             Bytes::Mapped { file, range } => self
                 .files

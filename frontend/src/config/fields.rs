@@ -121,6 +121,17 @@ impl<'a> Fields<'a> {
         self.size(name, range)?.ok_or_else(|| self.missing(name))
     }
 
+    /// The finite number at `name`.
+    pub(crate) fn number(&self, name: &str) -> Result<Option<f64>, LoadError> {
+        let Some(value) = self.get(name) else {
+            return Ok(None);
+        };
+        match value.as_f64() {
+            Some(number) if number.is_finite() => Ok(Some(number)),
+            _ => Err(self.expected(name, "a number", value)),
+        }
+    }
+
     /// The number greater than zero at `name`.
     pub(crate) fn positive(&self, name: &str) -> Result<Option<f64>, LoadError> {
         let Some(value) = self.get(name) else {

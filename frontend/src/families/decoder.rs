@@ -126,7 +126,9 @@ impl Work<'_> {
         bias: bool,
         name: String,
     ) -> Result<ValueId, LoadError> {
-        let weight = self.matrix(module, to, from)?;
+        let declared = self.declared(&format!("{module}.weight"), &[to, from])?;
+        let low_rank = self.weights.low_rank(&declared.name)?;
+        let weight = self.builder.weight(declared);
         let bias_name = format!("{module}.bias");
         let bias = match bias {
             true => {
@@ -145,6 +147,10 @@ impl Work<'_> {
             false => None,
         };
         let y = self.builder.linear(x, weight, bias).or_else(self.fail())?;
+        let y = match low_rank {
+            None => y,
+            Some(change) => adapted(&mut self.builder, x, y, change).or_else(self.fail())?,
+        };
         self.builder.name(y, name);
         Ok(y)
     }
@@ -260,6 +266,22 @@ impl Work<'_> {
         self.builder.name(row, "last");
         Ok(row)
     }
+}
+
+/// `y`, what a linear layer makes of `x`, with the change `[A, B]` of an adapter: `y + B A x`. See
+/// [`Weights::low_rank`].
+fn adapted(
+    builder: &mut Builder,
+    x: ValueId,
+    y: ValueId,
+    change: [WeightDecl; 2],
+) -> Result<ValueId, BuildError> {
+    let mut change_of = x;
+    for part in change {
+        let part = builder.weight(part);
+        change_of = builder.linear(change_of, part, None)?;
+    }
+    builder.add(y, change_of)
 }
 
 /// Whether the head is the embedding: as the configuration says, else by whether there is a head.

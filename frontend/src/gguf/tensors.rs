@@ -247,7 +247,7 @@ pub(super) fn weights(
         };
         stored.insert(name, weight);
     }
-    Ok(Weights::new(path, stored, refused))
+    Ok(Weights::new(path, family.names, stored, refused))
 }
 
 /// Which row of the file a row of the weight is.

@@ -4,7 +4,7 @@ use super::names::{Names, Rules};
 use super::{Bytes, Stored, Weights};
 use crate::checkpoint::{Checkpoint, Tensor};
 use crate::config::{Affine, Quantization};
-use crate::{LoadError, safetensors::Entry};
+use crate::{LoadError, convert, safetensors::Entry};
 use mlxcel_ir::{DType, WeightDecl, WeightFormat};
 use std::collections::HashMap;
 
@@ -69,8 +69,9 @@ impl Weights {
         let folder = checkpoint.folder().to_path_buf();
         Ok(Self {
             transposed: family.transposed,
+            rules,
             files: checkpoint.into_files(),
-            ..Self::new(&folder, stored, refused)
+            ..Self::new(&folder, family, stored, refused)
         })
     }
 }
@@ -84,12 +85,7 @@ fn is_side(checkpoint: &Checkpoint, name: &str) -> bool {
 }
 
 fn float(entry: &Entry) -> Option<DType> {
-    match entry.dtype.as_str() {
-        "F32" => Some(DType::F32),
-        "F16" => Some(DType::F16),
-        "BF16" => Some(DType::BF16),
-        _ => None,
-    }
+    convert::float(&entry.dtype)
 }
 
 fn part(checkpoint: &Checkpoint, tensor: Tensor<'_>, alignment: usize) -> Bytes {

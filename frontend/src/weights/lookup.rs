@@ -28,7 +28,7 @@ enum Origin<'a> {
 impl Weights {
     /// `name`, or `name^T` where the family's tensors of that name are stored transposed.
     pub(super) fn spelled<'a>(&self, name: &'a str) -> Cow<'a, str> {
-        match self.transposed.iter().any(|end| name.ends_with(end)) {
+        match self.is_transposed(name) {
             true => Cow::Owned(spelling::transposed(name)),
             false => Cow::Borrowed(name),
         }

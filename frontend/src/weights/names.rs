@@ -80,7 +80,6 @@ impl Rules {
     /// The one spelling of `name`.
     pub(crate) fn apply(&self, name: &str) -> String {
         let root = self.root;
-        let is_head = |name: &str| HEADS.iter().any(|head| name.starts_with(head));
         let placed = match unwrap(name) {
             Some(rest) if self.wrapped && is_head(rest) => rest.to_string(),
             Some(rest) if self.wrapped => format!("{root}.{rest}"),
@@ -89,6 +88,11 @@ impl Rules {
         };
         let stacked = placed.replace(".switch_mlp.", EXPERTS);
         projection(&stacked).unwrap_or(stacked)
+    }
+
+    /// `name` below the family's root.
+    pub(crate) fn rooted(&self, name: &str) -> String {
+        format!("{}.{name}", self.root)
     }
 
     /// The one spelling of the module `name` of a configuration, which may spell it otherwise than
@@ -111,6 +115,11 @@ fn unwrap(name: &str) -> Option<&str> {
     WRAPPERS
         .iter()
         .find_map(|wrapper| name.strip_prefix(wrapper))
+}
+
+/// Whether `name` is that of a tensor of a head.
+pub(crate) fn is_head(name: &str) -> bool {
+    HEADS.iter().any(|head| name.starts_with(head))
 }
 
 /// What stands around experts.

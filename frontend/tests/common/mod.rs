@@ -88,3 +88,24 @@ pub(crate) fn relative_error(got: &[f64], expected: &[f64]) -> f64 {
         .map(|(got, expected)| got - expected);
     (difference.fold(0.0, square) / expected.iter().copied().fold(0.0, square)).sqrt()
 }
+
+/// The logits of a few tokens, `[T, V]`.
+pub(crate) fn logits_of(model: &Model) -> Vec<f64> {
+    let tokens = vec![3, 17, 250, 8, 121, 64, 5];
+    Run::new(model, 1, 16)
+        .step(&[tokens], &[0])
+        .remove(step::LOGITS)
+        .expect("logits")
+}
+
+/// `count` numbers from -1 to 1 that depend on `seed` only.
+pub(crate) fn numbers(seed: u64, count: usize) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
