@@ -294,6 +294,16 @@ word_attribute! {
         GeluTanh = "gelu_tanh",
         /// `max(x, 0)`.
         Relu = "relu",
+        /// `max(x, 0)²`.
+        Relu2 = "relu2",
+        /// `x * sigmoid(1.702 x)`.
+        QuickGelu = "quick_gelu",
+        /// The hyperbolic tangent.
+        Tanh = "tanh",
+        /// `1 / (1 + e^-x)`.
+        Sigmoid = "sigmoid",
+        /// `ln(1 + e^x)`.
+        Softplus = "softplus",
     }
 }
 
@@ -318,17 +328,29 @@ word_attribute! {
 }
 
 word_attribute! {
-    /// One of the two buffers of a key-value cache.
+    /// What a state is.
+    StateKind {
+        /// A key-value cache, which grows with the sequence.
+        Cache = "cache",
+        /// A memory of fixed size, which each token changes.
+        Memory = "memory",
+    }
+}
+
+word_attribute! {
+    /// One of the buffers of a state.
     StatePart {
-        /// The keys.
+        /// The keys of a cache.
         Key = "key",
-        /// The values.
+        /// The values of a cache.
         Value = "value",
+        /// All of a memory.
+        Whole = "whole",
     }
 }
 
 /// How rotary frequencies are stretched to contexts longer than those of training.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum RopeScaling {
     /// Not at all.
     None,
@@ -348,6 +370,22 @@ pub enum RopeScaling {
         /// Context length of training.
         original: f64,
     },
+    /// YaRN: pairs that turn less than `slow` times within `original` positions are divided by
+    /// `factor`, those that turn more than `fast` times are kept, a ramp over the pairs between.
+    Yarn {
+        /// The divisor of slow pairs.
+        factor: f64,
+        /// Turns above which a pair is kept.
+        fast: f64,
+        /// Turns below which a pair is divided.
+        slow: f64,
+        /// Context length of training.
+        original: f64,
+        /// Whether the ends of the ramp are moved outwards to whole pairs.
+        whole: bool,
+    },
+    /// The frequency of each pair divided by a factor of its own; infinity stands for no turning.
+    Factors(Vec<f64>),
 }
 
 impl Attribute for RopeScaling {
@@ -363,6 +401,17 @@ impl Attribute for RopeScaling {
         };
         match *self {
             RopeScaling::None => None,
+            RopeScaling::Factors(ref factors) => call("factors", factors),
+            RopeScaling::Yarn {
+                factor,
+                fast,
+                slow,
+                original,
+                whole,
+            } => call(
+                "yarn",
+                &[factor, fast, slow, original, f64::from(u8::from(whole))],
+            ),
             RopeScaling::Linear { factor } => call("linear", &[factor]),
             RopeScaling::Llama3 {
                 factor,
@@ -374,7 +423,9 @@ impl Attribute for RopeScaling {
     }
 
     fn expected() -> String {
-        "linear(factor) or llama3(factor, low, high, original), or left out".into()
+        "linear(factor), llama3(factor, low, high, original), yarn(factor, fast, slow, original, \
+         whole) or factors(one, for, each, pair), or left out"
+            .into()
     }
 
     fn from_value(value: Option<&AttributeValue>) -> Result<Self, String> {
@@ -388,6 +439,18 @@ impl Attribute for RopeScaling {
                 .collect::<Result<_, _>>()?;
             match (name.as_str(), items.as_slice()) {
                 ("linear", &[factor]) => return Ok(RopeScaling::Linear { factor }),
+                ("factors", factors) => return Ok(RopeScaling::Factors(factors.to_vec())),
+                ("yarn", &[factor, fast, slow, original, whole])
+                    if whole == 0.0 || whole == 1.0 =>
+                {
+                    return Ok(RopeScaling::Yarn {
+                        factor,
+                        fast,
+                        slow,
+                        original,
+                        whole: whole == 1.0,
+                    });
+                }
                 ("llama3", &[factor, low, high, original]) => {
                     return Ok(RopeScaling::Llama3 {
                         factor,

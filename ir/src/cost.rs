@@ -138,6 +138,13 @@ impl Sizes<'_> {
             .map_or(0, |weight| weight.bytes() as u64)
     }
 
+    /// Bytes that a row takes in a memory.
+    fn memory_bytes(&self, state: Option<StateId>) -> u64 {
+        state
+            .and_then(|state| self.graph.state(state))
+            .map_or(0, |state| (state.elements(0) * state.dtype.size()) as u64)
+    }
+
     /// Bytes that one position of a row takes in a state, both parts.
     fn position_bytes(&self, state: Option<StateId>) -> u64 {
         state
@@ -166,7 +173,7 @@ fn node_cost(sizes: &Sizes<'_>, node: &Node) -> Result<NodeCost, Unbound> {
         // The same elements in the same place.
         Op::Reshape { .. } => (cost.read_bytes, cost.written_bytes) = (0, 0),
         // Only what is taken is read, and the indices.
-        Op::Gather { .. } | Op::TakeRow { .. } => {
+        Op::Gather { .. } | Op::TakeRow { .. } | Op::TakeAlong { .. } => {
             let indices = node
                 .operands
                 .get(1)
@@ -182,6 +189,21 @@ fn node_cost(sizes: &Sizes<'_>, node: &Node) -> Result<NodeCost, Unbound> {
             let rows = table.map_or(1, |table| table.shape.first().copied().unwrap_or(1)) as u64;
             let row = cost.weight_bytes / rows.max(1);
             cost.weight_bytes = row.saturating_mul(tokens).min(cost.weight_bytes);
+        }
+        // Only the chosen experts are read, each at most once.
+        Op::ExpertLinear { .. } => {
+            let choices = sizes.value(node.operands.get(1))?;
+            let choices = choices.into_iter().fold(1, u64::saturating_mul);
+            let weight = node.weights.first().and_then(|&w| sizes.graph.weight(w));
+            let count = weight.map_or(1, |w| w.shape.first().copied().unwrap_or(1)) as u64;
+            let expert = cost.weight_bytes / count.max(1);
+            cost.weight_bytes = expert.saturating_mul(choices.min(count));
+        }
+        Op::CausalConvolution { .. } | Op::Recurrence { .. } | Op::DeltaRecurrence { .. } => {
+            let rows = sizes.value(node.operands.first())?;
+            let rows = rows.first().copied().unwrap_or(0);
+            let bytes = rows.saturating_mul(sizes.memory_bytes(node.state));
+            (cost.state_read_bytes, cost.state_written_bytes) = (bytes, bytes);
         }
         Op::CacheAppend { .. } => {
             // The rows go into the buffer, and the result is that buffer.

@@ -23,7 +23,7 @@ pub fn decompose(graph: &Graph) -> Result<Graph, BuildError> {
 ///
 /// # Errors
 /// If a node of `graph` is not well formed.
-pub fn decompose_except(graph: &Graph, keep: impl Fn(&Op) -> bool) -> Result<Graph, BuildError> {
+pub fn decompose_except(graph: &Graph, keep: impl Fn(&Node) -> bool) -> Result<Graph, BuildError> {
     let mut builder = Builder::new(&graph.name);
     let mut values: Vec<ValueId> = graph
         .inputs
@@ -45,7 +45,7 @@ pub fn decompose_except(graph: &Graph, keep: impl Fn(&Op) -> bool) -> Result<Gra
                 reason: format!("uses %{} before it is defined", operand.0),
             })?;
         }
-        let value = match keep(&node.op) {
+        let value = match keep(&node) {
             true => builder.push(
                 node.op.clone(),
                 node.operands.clone(),
@@ -74,9 +74,12 @@ pub fn expand(builder: &mut Builder, node: &Node) -> Result<ValueId, BuildError>
     // Checks arity and types before a rule indexes into the operands.
     if let Op::Embedding { .. }
     | Op::Linear { .. }
+    | Op::ExpertLinear { .. }
     | Op::RmsNorm { .. }
+    | Op::LayerNorm { .. }
     | Op::Rope { .. }
     | Op::Attention { .. }
+    | Op::MutualAttention { .. }
     | Op::Activate { .. }
     | Op::Gated { .. }
     | Op::Softmax { .. } = node.op
@@ -96,9 +99,19 @@ pub fn expand(builder: &mut Builder, node: &Node) -> Result<ValueId, BuildError>
             builder.gather(table, operands[0])
         }
         Op::Linear {} => linear(builder, node),
-        Op::RmsNorm { epsilon } => rms_norm(builder, node, *epsilon),
+        Op::ExpertLinear {} => expert_linear(builder, node),
+        Op::RmsNorm { epsilon, offset } => {
+            let normal = normalise(builder, operands[0], *epsilon)?;
+            weigh(builder, normal, weights, *offset)
+        }
+        Op::LayerNorm { epsilon, offset } => {
+            let centred = centre(builder, operands[0])?;
+            let normal = normalise(builder, centred, *epsilon)?;
+            weigh(builder, normal, weights, *offset)
+        }
         Op::Rope { .. } => rope::expand(builder, node),
         Op::Attention { .. } => attention::expand(builder, node),
+        Op::MutualAttention { .. } => attention::expand_mutual(builder, node),
         Op::Activate { activation } => activate(builder, operands[0], *activation),
         Op::Gated { activation } => {
             let gate = activate(builder, operands[0], *activation)?;
@@ -158,21 +171,78 @@ fn linear(builder: &mut Builder, node: &Node) -> Result<ValueId, BuildError> {
     }
 }
 
-fn rms_norm(builder: &mut Builder, node: &Node, epsilon: f64) -> Result<ValueId, BuildError> {
-    let x = node.operands[0];
+fn expert_linear(builder: &mut Builder, node: &Node) -> Result<ValueId, BuildError> {
+    let (x, experts) = (node.operands[0], node.operands[1]);
+    let dtype = builder.ty(x).dtype;
+    // [E, N, K], then of the chosen ones [B, T, k, N, K].
+    let weight = builder.parameter(node.weights[0])?;
+    let weight = convert(builder, weight, dtype)?;
+    let weight = builder.gather(weight, experts)?;
+    let product = match builder.ty(x).rank() {
+        3 => builder.dot(x, weight, vec![0, 1], vec![0, 1], vec![2], vec![4])?,
+        _ => builder.dot(x, weight, vec![0, 1, 2], vec![0, 1, 2], vec![3], vec![4])?,
+    };
+    match node.weights.get(1) {
+        Some(&bias) => {
+            let bias = builder.parameter(bias)?;
+            let bias = convert(builder, bias, dtype)?;
+            let bias = builder.gather(bias, experts)?;
+            builder.add(product, bias)
+        }
+        None => Ok(product),
+    }
+}
+
+/// The mean of `x` along its last dimension, which is kept with size 1.
+fn mean(builder: &mut Builder, x: ValueId) -> Result<ValueId, BuildError> {
     let ty = builder.ty(x).clone();
     let width = ty.shape.last().and_then(|dim| dim.fixed()).unwrap_or(1);
-    let square = builder.multiply(x, x)?;
-    let sum = builder.reduce(square, Reduction::Sum, ty.rank() - 1)?;
+    let sum = builder.reduce(x, Reduction::Sum, ty.rank() - 1)?;
     let width = full(builder, sum, width as f64)?;
-    let mean = builder.divide(sum, width)?;
+    builder.divide(sum, width)
+}
+
+/// `x - mean(x)`.
+fn centre(builder: &mut Builder, x: ValueId) -> Result<ValueId, BuildError> {
+    let mean = mean(builder, x)?;
+    let mean = spread(builder, mean, x)?;
+    builder.subtract(x, mean)
+}
+
+/// `x / sqrt(mean(x²) + epsilon)`.
+fn normalise(builder: &mut Builder, x: ValueId, epsilon: f64) -> Result<ValueId, BuildError> {
+    let square = builder.multiply(x, x)?;
+    let mean = mean(builder, square)?;
     let epsilon = full(builder, mean, epsilon)?;
     let shifted = builder.add(mean, epsilon)?;
     let factor = builder.rsqrt(shifted)?;
     let factor = spread(builder, factor, x)?;
-    let normal = builder.multiply(x, factor)?;
-    let weight = weight_row(builder, node.weights[0], x)?;
-    builder.multiply(normal, weight)
+    builder.multiply(x, factor)
+}
+
+/// `x * (offset + weight) + bias`, as far as there is a weight and a bias.
+fn weigh(
+    builder: &mut Builder,
+    x: ValueId,
+    weights: &[crate::WeightId],
+    offset: f64,
+) -> Result<ValueId, BuildError> {
+    let Some(&weight) = weights.first() else {
+        return Ok(x);
+    };
+    let mut weight = weight_row(builder, weight, x)?;
+    if offset != 0.0 {
+        let offset = full(builder, weight, offset)?;
+        weight = builder.add(weight, offset)?;
+    }
+    let weighed = builder.multiply(x, weight)?;
+    match weights.get(1) {
+        Some(&bias) => {
+            let bias = weight_row(builder, bias, weighed)?;
+            builder.add(weighed, bias)
+        }
+        None => Ok(weighed),
+    }
 }
 
 fn softmax(builder: &mut Builder, x: ValueId) -> Result<ValueId, BuildError> {
@@ -199,6 +269,29 @@ fn activate(
         Activation::Relu => {
             let zero = full(builder, x, 0.0)?;
             builder.maximum(x, zero)
+        }
+        Activation::Relu2 => {
+            let zero = full(builder, x, 0.0)?;
+            let positive = builder.maximum(x, zero)?;
+            builder.multiply(positive, positive)
+        }
+        Activation::QuickGelu => {
+            let factor = full(builder, x, 1.702)?;
+            let scaled = builder.multiply(x, factor)?;
+            let gate = builder.sigmoid(scaled)?;
+            builder.multiply(x, gate)
+        }
+        Activation::Tanh => builder.tanh(x),
+        Activation::Sigmoid => builder.sigmoid(x),
+        Activation::Softplus => {
+            // max(x, 0) + ln(1 + e^-|x|), which neither overflows nor loses small results.
+            let zero = full(builder, x, 0.0)?;
+            let positive = builder.maximum(x, zero)?;
+            let size = builder.abs(x)?;
+            let size = builder.negate(size)?;
+            let small = builder.exp(size)?;
+            let small = builder.log1p(small)?;
+            builder.add(positive, small)
         }
         Activation::Gelu => {
             let factor = full(builder, x, FRAC_1_SQRT_2)?;

@@ -1,6 +1,6 @@
 //! The graph itself: declarations, nodes and outputs.
 
-use crate::{Dim, Op, Symbol, TensorType, WeightDecl};
+use crate::{Dim, Op, StateKind, StatePart, Symbol, TensorType, WeightDecl};
 
 /// A value: an input of the graph or the result of a node. Inputs come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -32,15 +32,19 @@ pub struct Output {
     pub value: ValueId,
 }
 
-/// A key-value cache of one attention layer.
+/// What one layer keeps of a sequence.
 ///
-/// It means two tensors, keys `[B, S, heads, key_dim]` and values `[B, S, heads, value_dim]`. Ops
-/// append rows at a position and attend over what is there; how a runtime keeps them (growing,
-/// rotating, paged, quantised) is its own affair.
+/// A cache means two tensors, keys `[B, S, heads, key_dim]` and values `[B, S, heads, value_dim]`.
+/// Ops append rows at a position and attend over what is there; how a runtime keeps them (growing,
+/// rotating, paged, quantised) is its own affair. A memory means one tensor `[B, heads, key_dim,
+/// value_dim]`, zero for a new sequence, which each token changes, so that a sequence with memories
+/// cannot be cut short.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StateDecl {
     /// Its name, for instance `cache.0`.
     pub name: String,
+    /// Cache or memory.
+    pub kind: StateKind,
     /// Key-value heads.
     pub heads: usize,
     /// Width of a key.
@@ -52,20 +56,31 @@ pub struct StateDecl {
 }
 
 impl StateDecl {
+    /// The buffers that the state consists of.
+    pub fn parts(&self) -> &'static [StatePart] {
+        match self.kind {
+            StateKind::Cache => &[StatePart::Key, StatePart::Value],
+            StateKind::Memory => &[StatePart::Whole],
+        }
+    }
+
     /// The type of the buffer that holds `part` of the state.
-    pub fn buffer(&self, part: crate::StatePart) -> TensorType {
-        let width = match part {
-            crate::StatePart::Key => self.key_dim,
-            crate::StatePart::Value => self.value_dim,
+    pub fn buffer(&self, part: StatePart) -> TensorType {
+        let (rows, capacity) = (Dim::Symbol(Symbol::B), Dim::Symbol(Symbol::S));
+        let [heads, key, value] = [self.heads, self.key_dim, self.value_dim].map(Dim::Fixed);
+        let shape = match part {
+            StatePart::Key => [rows, capacity, heads, key],
+            StatePart::Value => [rows, capacity, heads, value],
+            StatePart::Whole => [rows, heads, key, value],
         };
-        TensorType {
-            dtype: self.dtype,
-            shape: vec![
-                Dim::Symbol(Symbol::B),
-                Dim::Symbol(Symbol::S),
-                Dim::Fixed(self.heads),
-                Dim::Fixed(width),
-            ],
+        TensorType::new(self.dtype, shape)
+    }
+
+    /// Numbers in a row of the state that holds `capacity` tokens.
+    pub fn elements(&self, capacity: usize) -> usize {
+        match self.kind {
+            StateKind::Cache => capacity * self.heads * (self.key_dim + self.value_dim),
+            StateKind::Memory => self.heads * self.key_dim * self.value_dim,
         }
     }
 }

@@ -6,7 +6,9 @@
 //! equal as dimensions, so a symbol equals only itself.
 
 use crate::graph::{Graph, StateDecl};
-use crate::{DType, Dim, Op, StateId, Symbol, TensorType, ValueId, WeightDecl, WeightId};
+use crate::{
+    DType, Dim, Op, StateId, StateKind, StatePart, Symbol, TensorType, ValueId, WeightDecl, WeightId,
+};
 
 /// What an op is applied to.
 #[derive(Debug)]
@@ -354,6 +356,41 @@ pub(crate) fn gather(_: &Op, site: &Site<'_>) -> Inferred {
     Ok(TensorType::new(table.dtype, dims))
 }
 
+/// Rows along the last dimension: the dimensions before it, which both must share, and its sizes.
+fn rows_of<'a>(x: &'a TensorType, indices: &TensorType) -> Result<&'a [Dim], String> {
+    require(indices.dtype == DType::I32, || {
+        format!("`indices` must be i32, is {indices}")
+    })?;
+    let (Some((_, rows)), Some((_, wanted))) = (x.shape.split_last(), indices.shape.split_last())
+    else {
+        return Err("`x` and `indices` must have a dimension".into());
+    };
+    require(rows == wanted, || {
+        format!("{x} and {indices} must agree in all but the last dimension")
+    })?;
+    Ok(rows)
+}
+
+pub(crate) fn take_along(_: &Op, site: &Site<'_>) -> Inferred {
+    let (x, indices) = (site.operands[0], site.operands[1]);
+    rows_of(x, indices)?;
+    Ok(TensorType::new(x.dtype, indices.shape.iter().copied()))
+}
+
+pub(crate) fn top_k(op: &Op, site: &Site<'_>) -> Inferred {
+    attributes!(op, TopK { count });
+    let x = site.operands[0];
+    require_float("x", x)?;
+    let Some((&Dim::Fixed(size), rows)) = x.shape.split_last() else {
+        return Err(format!("the last dimension of `x` must be a number, is {x}"));
+    };
+    require(*count > 0 && *count <= size, || {
+        format!("`count` must be between 1 and {size}, is {count}")
+    })?;
+    let dims = rows.iter().copied().chain([Dim::Fixed(*count)]);
+    Ok(TensorType::new(DType::I32, dims))
+}
+
 pub(crate) fn take_row(_: &Op, site: &Site<'_>) -> Inferred {
     let (x, index) = (site.operands[0], site.operands[1]);
     require_dim("x", x, 1)?;
@@ -435,7 +472,10 @@ pub(crate) fn argmax(_: &Op, site: &Site<'_>) -> Inferred {
 
 pub(crate) fn cache_append(op: &Op, site: &Site<'_>) -> Inferred {
     attributes!(op, CacheAppend { part });
-    let state = site.state.ok_or("needs a state")?;
+    let state = require_state(site, StateKind::Cache)?;
+    require(*part != StatePart::Whole, || {
+        "`part` of a cache must be key or value".into()
+    })?;
     let buffer = state.buffer(*part);
     let (rows, start) = (site.operands[0], site.operands[1]);
     require_rank("rows", rows, 4)?;
@@ -447,6 +487,91 @@ pub(crate) fn cache_append(op: &Op, site: &Site<'_>) -> Inferred {
     let mut ty = buffer;
     ty.shape[0] = rows.shape[0];
     Ok(ty)
+}
+
+fn require_state<'a>(site: &Site<'a>, kind: StateKind) -> Result<&'a StateDecl, String> {
+    let state = site.state.ok_or("needs a state")?;
+    require(state.kind == kind, || {
+        format!(
+            "state `{}` must be a {}, is a {}",
+            state.name,
+            kind.name(),
+            state.kind.name()
+        )
+    })?;
+    Ok(state)
+}
+
+fn require_memory(site: &Site<'_>, dtype: DType, shape: [Dim; 3]) -> Result<(), String> {
+    let buffer = require_state(site, StateKind::Memory)?.buffer(StatePart::Whole);
+    require(buffer.dtype == dtype && buffer.shape[1..] == shape, || {
+        let [heads, key, value] = shape;
+        format!("the memory must be {dtype}[B, {heads}, {key}, {value}], is {buffer}")
+    })
+}
+
+pub(crate) fn causal_convolution(_: &Op, site: &Site<'_>) -> Inferred {
+    let (x, weight) = (site.operands[0], site.weights[0]);
+    require_float("x", x)?;
+    require_rank("x", x, 3)?;
+    require_vector("length", site.operands[1], DType::I32, x.shape[0])?;
+    let &[channels, width] = &weight.shape[..] else {
+        return Err(format!(
+            "weight `{}` must be [C, W], is {:?}",
+            weight.name, weight.shape
+        ));
+    };
+    require(x.shape[2] == Dim::Fixed(channels) && width > 1, || {
+        format!(
+            "weight `{}` {:?} does not fit x {x}, or is of one step",
+            weight.name, weight.shape
+        )
+    })?;
+    if let Some(bias) = site.weights.get(1) {
+        require(bias.shape == [channels], || {
+            format!(
+                "bias `{}` must be [{channels}], is {:?}",
+                bias.name, bias.shape
+            )
+        })?;
+    }
+    require_memory(site, x.dtype, [1, width.saturating_sub(1), channels].map(Dim::Fixed))?;
+    Ok(x.clone())
+}
+
+pub(crate) fn recurrence(_: &Op, site: &Site<'_>) -> Inferred {
+    let [query, key, value, decay, ref rest @ ..] = site.operands[..] else {
+        return Err("takes query, key, value and decay".into());
+    };
+    let Some((length, others)) = rest.split_last() else {
+        return Err("takes length".into());
+    };
+    require_float("value", value)?;
+    require_rank("value", value, 4)?;
+    require_rank("key", key, 4)?;
+    require_vector("length", length, DType::I32, value.shape[0])?;
+    let [rows, tokens, heads, width] = [0, 1, 2, 3].map(|dim| value.shape[dim]);
+    let names = ["erase", "write"];
+    for (name, ty) in [("key", key), ("query", query)]
+        .into_iter()
+        .chain(names.into_iter().zip(others.iter().copied()))
+    {
+        let groups = ty.shape.get(2).and_then(|dim| dim.fixed()).unwrap_or(0);
+        let shared = groups > 0 && heads.fixed().is_some_and(|heads| heads.is_multiple_of(groups));
+        let expected = [rows, tokens, Dim::Fixed(groups), key.shape[3]];
+        require(shared && ty.dtype == value.dtype && ty.shape == expected, || {
+            format!("`{name}` must be [B, T, G, K] with {heads} heads in G groups, is {ty}")
+        })?;
+    }
+    let fits = decay.dtype == value.dtype
+        && decay.rank() == 4
+        && decay.shape[..3] == value.shape[..3]
+        && (decay.shape[3] == key.shape[3] || decay.shape[3] == Dim::Fixed(1));
+    require(fits, || {
+        format!("`decay` must be [B, T, H, K] or [B, T, H, 1], is {decay}")
+    })?;
+    require_memory(site, value.dtype, [heads, key.shape[3], width])?;
+    Ok(value.clone())
 }
 
 pub(crate) fn embedding(_: &Op, site: &Site<'_>) -> Inferred {
@@ -494,20 +619,63 @@ pub(crate) fn linear(_: &Op, site: &Site<'_>) -> Inferred {
     Ok(ty)
 }
 
-pub(crate) fn rms_norm(op: &Op, site: &Site<'_>) -> Inferred {
-    attributes!(op, RmsNorm { epsilon });
-    let (x, weight) = (site.operands[0], site.weights[0]);
+pub(crate) fn expert_linear(_: &Op, site: &Site<'_>) -> Inferred {
+    let (x, experts, weight) = (site.operands[0], site.operands[1], site.weights[0]);
+    require_float("x", x)?;
+    require_rank("experts", experts, 3)?;
+    require(experts.dtype == DType::I32, || {
+        format!("`experts` must be i32, is {experts}")
+    })?;
+    let &[count, outputs, width] = &weight.shape[..] else {
+        return Err(format!(
+            "weight `{}` must be [E, N, K], is {:?}",
+            weight.name, weight.shape
+        ));
+    };
+    let [rows, tokens, chosen] = [0, 1, 2].map(|dim| experts.shape[dim]);
+    let shared = x.shape == [rows, tokens, Dim::Fixed(width)];
+    require(
+        shared || x.shape == [rows, tokens, chosen, Dim::Fixed(width)],
+        || {
+            format!(
+                "weight `{}` {:?} and experts {experts} do not fit x {x}",
+                weight.name, weight.shape
+            )
+        },
+    )?;
+    if let Some(bias) = site.weights.get(1) {
+        require(bias.shape == [count, outputs], || {
+            format!(
+                "bias `{}` must be [{count}, {outputs}], is {:?}",
+                bias.name, bias.shape
+            )
+        })?;
+    }
+    Ok(TensorType::new(x.dtype, [rows, tokens, chosen, Dim::Fixed(outputs)]))
+}
+
+pub(crate) fn norm(op: &Op, site: &Site<'_>) -> Inferred {
+    let (Op::RmsNorm { epsilon, offset } | Op::LayerNorm { epsilon, offset }) = op else {
+        return Err("not a norm".into());
+    };
+    let x = site.operands[0];
     require_float("x", x)?;
     require(epsilon.is_finite() && *epsilon >= 0.0, || {
         format!("`epsilon` must be finite and not negative, is {epsilon}")
     })?;
-    let fits = weight.shape.len() == 1 && x.shape.last() == Some(&Dim::Fixed(weight.shape[0]));
-    require(fits, || {
-        format!(
-            "weight `{}` {:?} does not fit x {x}",
-            weight.name, weight.shape
-        )
+    require(offset.is_finite(), || {
+        format!("`offset` must be finite, is {offset}")
     })?;
+    require(x.rank() > 0, || "`x` must have a dimension".into())?;
+    for weight in &site.weights {
+        let fits = weight.shape.len() == 1 && x.shape.last() == Some(&Dim::Fixed(weight.shape[0]));
+        require(fits, || {
+            format!(
+                "weight `{}` {:?} does not fit x {x}",
+                weight.name, weight.shape
+            )
+        })?;
+    }
     Ok(x.clone())
 }
 
@@ -517,7 +685,8 @@ pub(crate) fn rope(op: &Op, site: &Site<'_>) -> Inferred {
         Rope {
             dims,
             base,
-            scaling
+            scaling,
+            magnitude
         }
     );
     let (x, start) = (site.operands[0], site.operands[1]);
@@ -529,8 +698,34 @@ pub(crate) fn rope(op: &Op, site: &Site<'_>) -> Inferred {
         format!("`dims` must be even and between 2 and {width}, is {dims}")
     })?;
     require_positive("base", *base)?;
+    require_positive("magnitude", *magnitude)?;
     match *scaling {
         crate::RopeScaling::None => {}
+        crate::RopeScaling::Yarn {
+            factor,
+            fast,
+            slow,
+            original,
+            ..
+        } => {
+            for (name, value) in [
+                ("factor", factor),
+                ("fast", fast),
+                ("slow", slow),
+                ("original", original),
+            ] {
+                require_positive(name, value)?;
+            }
+            require(*base != 1.0, || "`base` must not be 1 for yarn".into())?;
+        }
+        crate::RopeScaling::Factors(ref factors) => {
+            require(factors.len() == dims / 2, || {
+                format!("{} pairs need as many factors, not {}", dims / 2, factors.len())
+            })?;
+            require(factors.iter().all(|&factor| factor > 0.0), || {
+                "factors must be above 0".into()
+            })?;
+        }
         crate::RopeScaling::Linear { factor } => require_positive("factor", factor)?,
         crate::RopeScaling::Llama3 {
             factor,
@@ -555,10 +750,12 @@ pub(crate) fn attention(op: &Op, site: &Site<'_>) -> Inferred {
         Attention {
             scale,
             window,
-            softcap
+            chunk,
+            softcap,
+            slopes
         }
     );
-    let state = site.state.ok_or("needs a state")?;
+    let state = require_state(site, StateKind::Cache)?;
     let [q, k, v, start] = site.operands[..] else {
         return Err("takes q, k, v and start".into());
     };
@@ -592,8 +789,54 @@ pub(crate) fn attention(op: &Op, site: &Site<'_>) -> Inferred {
         format!("`scale` must be finite, is {scale}")
     })?;
     require(*window != Some(0), || "`window` must be at least 1".into())?;
+    require(*chunk != Some(0), || "`chunk` must be at least 1".into())?;
+    let sloped = slopes.is_empty() || slopes.len() == heads;
+    require(sloped && slopes.iter().all(|slope| slope.is_finite()), || {
+        format!("`slopes` must be none or one finite number for each of {heads} heads")
+    })?;
+    if let Some(sinks) = site.weights.first() {
+        require(sinks.shape == [heads], || {
+            format!(
+                "weight `{}` must be [{heads}], is {:?}",
+                sinks.name, sinks.shape
+            )
+        })?;
+    }
     if let Some(softcap) = softcap {
         require_positive("softcap", *softcap)?;
     }
     Ok(rows(q.shape[2], state.value_dim))
+}
+
+pub(crate) fn mutual_attention(op: &Op, site: &Site<'_>) -> Inferred {
+    attributes!(op, MutualAttention { scale });
+    let [q, k, v, length] = site.operands[..] else {
+        return Err("takes q, k, v and length".into());
+    };
+    require_float("q", q)?;
+    for (name, ty) in [("q", q), ("k", k), ("v", v)] {
+        require_rank(name, ty, 4)?;
+    }
+    require_vector("length", length, DType::I32, q.shape[0])?;
+    let rows = |heads: Dim, width: Dim| {
+        TensorType::new(q.dtype, [q.shape[0], q.shape[1], heads, width])
+    };
+    for (name, ty, expected) in [
+        ("k", k, rows(k.shape[2], q.shape[3])),
+        ("v", v, rows(k.shape[2], v.shape[3])),
+    ] {
+        require(*ty == expected, || {
+            format!("`{name}` must be {expected}, is {ty}")
+        })?;
+    }
+    let (heads, shared) = (q.shape[2].fixed(), k.shape[2].fixed());
+    let (heads, shared) = (heads.unwrap_or(0), shared.unwrap_or(0));
+    require(
+        shared > 0 && heads > 0 && heads.is_multiple_of(shared),
+        || format!("{heads} query heads cannot share {shared} key-value heads"),
+    )?;
+    require(scale.is_finite(), || {
+        format!("`scale` must be finite, is {scale}")
+    })?;
+    Ok(rows(q.shape[2], v.shape[3]))
 }

@@ -5,6 +5,7 @@
 
 mod dot;
 mod float;
+mod memory;
 mod primitive;
 mod states;
 mod tensor;
@@ -15,7 +16,7 @@ pub use tensor::{Elements, Tensor};
 
 use crate::decompose::decompose;
 use crate::weight::dequantize;
-use crate::{Bindings, BuildError, Graph, HostTensor, Node, Symbol, TensorType, WeightSource};
+use crate::{Bindings, BuildError, DType, Graph, HostTensor, Node, Symbol, TensorType, WeightSource};
 use std::sync::{Arc, OnceLock};
 
 /// Why a graph could not be interpreted.
@@ -198,11 +199,11 @@ impl<F: Float> Interpreter<F> {
         primitive::evaluate(self, node, shape, &operands, states)
     }
 
-    /// The numbers of the weight that `node` names.
-    fn parameter(&self, node: &Node) -> Result<Tensor<F>, String> {
+    /// The numbers, not rounded, of the weight that `node` names in place `index`.
+    fn parameter(&self, node: &Node, index: usize) -> Result<Tensor<F>, String> {
         let (weight, declaration) = node
             .weights
-            .first()
+            .get(index)
             .and_then(|&weight| Some((weight, self.graph.weight(weight)?)))
             .ok_or("names no weight")?;
         let slot = &self.parameters[weight.0 as usize];
@@ -214,7 +215,7 @@ impl<F: Float> Interpreter<F> {
             .get(&declaration.name)
             .ok_or_else(|| format!("there is no weight `{}`", declaration.name))?;
         let numbers = dequantize(declaration, data)?;
-        let tensor = Tensor::float(node.ty.dtype, declaration.shape.clone(), numbers);
+        let tensor = Tensor::float(DType::F32, declaration.shape.clone(), numbers);
         Ok(slot.get_or_init(|| tensor).clone())
     }
 }

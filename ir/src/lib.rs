@@ -35,7 +35,9 @@ pub mod text;
 pub mod verify;
 pub mod weight;
 
-pub use attribute::{Activation, Comparison, Mask, Pairing, Reduction, RopeScaling, StatePart};
+pub use attribute::{
+    Activation, Comparison, Mask, Pairing, Reduction, RopeScaling, StateKind, StatePart,
+};
 pub use builder::{BuildError, Builder};
 pub use dtype::DType;
 pub use graph::{Graph, Input, Node, Output, StateDecl, StateId, ValueId, WeightId};

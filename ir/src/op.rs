@@ -212,6 +212,8 @@ op_table! {
     Primitive Negate = negate(x) [] {} => infer::float_unary;
     /// `|x|`.
     Primitive Abs = abs(x) [] {} => infer::float_unary;
+    /// `ln(1 + x)`, exact near zero.
+    Primitive Log1p = log1p(x) [] {} => infer::float_unary;
     /// `e^x`.
     Primitive Exp = exp(x) [] {} => infer::float_unary;
     /// The natural logarithm.
@@ -270,6 +272,9 @@ op_table! {
     Primitive Concatenate = concatenate(lhs, rhs) [] {dim: usize} => infer::concatenate;
     /// Rows of `table` (its first dimension) chosen by `indices`; each index must be in range.
     Primitive Gather = gather(table, indices) [] {} => infer::gather;
+    /// The elements of each row of `x` (its last dimension) that the same row of `indices` names; each
+    /// index must be in range. All but the last dimension of both are the same.
+    Primitive TakeAlong = take_along(x, indices) [] {} => infer::take_along;
     /// From each row `b` of `x[B, T, ...]` the element `index[b]` along T: `[B, ...]`.
     Primitive TakeRow = take_row(x, index) [] {} => infer::take_row;
 
@@ -288,11 +293,32 @@ op_table! {
     /// of equals.
     Primitive Argmax = argmax(x) [] {} => infer::argmax;
 
+    /// The indices of the `count` largest elements along the last dimension, the largest first; the
+    /// first one of equals.
+    Primitive TopK = top_k(x) [] {count: usize} => infer::top_k;
+
     // Primitives: state.
 
     /// Writes `rows[B, T, heads, dim]` into the cache at positions `start[b] .. start[b] + T` and
     /// gives the whole buffer `[B, S, heads, dim]`.
     Primitive CacheAppend = cache_append(rows, start) [] state cache {part: StatePart} => infer::cache_append;
+
+    /// A convolution of each channel with itself over time: `y[b, t, c]` is the sum over `j` of
+    /// `weight[c, j] * x[b, t - W + 1 + j, c]`, plus `bias[c]`. What lies before the step comes from
+    /// the memory `[1, W - 1, C]`, which then holds the last inputs of the first `length[b]` tokens.
+    Primitive CausalConvolution = causal_convolution(x, length)
+        [weight: WeightId, bias: Option<WeightId>] state memory {} => infer::causal_convolution;
+    /// A linear recurrence over time. For each row and head, the memory `m[K, V]` becomes
+    /// `decay ⊙ m + key ⊗ value` at each of the first `length[b]` tokens, and the result is
+    /// `query · m`. `query` and `key` are `[B, T, G, K]` with heads in `G` groups, `value` is
+    /// `[B, T, H, V]`, `decay` is `[B, T, H, K]` or, the same for a whole head, `[B, T, H, 1]`.
+    Primitive Recurrence = recurrence(query, key, value, decay, length) [] state memory {}
+        => infer::recurrence;
+    /// The recurrence of a delta rule: as `recurrence`, but the memory becomes
+    /// `n - write ⊗ (erase · n) + key ⊗ value` with `n = decay ⊙ m`. `erase` and `write` are like
+    /// `key`.
+    Primitive DeltaRecurrence = delta_recurrence(query, key, value, decay, erase, write, length) []
+        state memory {} => infer::recurrence;
 
     // Composites.
 
@@ -300,21 +326,41 @@ op_table! {
     Composite Embedding = embedding(tokens) [table: WeightId] {} => infer::embedding;
     /// `x · weightᵀ + bias` for a weight `[N, K]` and a bias `[N]`.
     Composite Linear = linear(x) [weight: WeightId, bias: Option<WeightId>] {} => infer::linear;
-    /// `x / sqrt(mean(x²) + epsilon) * weight` along the last dimension.
-    Composite RmsNorm = rms_norm(x) [weight: WeightId] {epsilon: f64} => infer::rms_norm;
+    /// `x · weight[expert]ᵀ + bias[expert]` for each of the `k` experts that `experts[B, T, k]` names.
+    /// `x` is `[B, T, K]`, the same for each of them, or `[B, T, k, K]`; the weight is `[E, N, K]`, the
+    /// bias `[E, N]`, the result `[B, T, k, N]`.
+    Composite ExpertLinear = expert_linear(x, experts) [weight: WeightId, bias: Option<WeightId>] {}
+        => infer::expert_linear;
+    /// `x / sqrt(mean(x²) + epsilon) * (offset + weight)` along the last dimension; without a weight
+    /// there is no second factor.
+    Composite RmsNorm = rms_norm(x) [weight: Option<WeightId>] {epsilon: f64, offset: f64}
+        => infer::norm;
+    /// `(x - mean(x)) / sqrt(variance(x) + epsilon) * (offset + weight) + bias` along the last
+    /// dimension; without a weight there is no second factor.
+    Composite LayerNorm = layer_norm(x) [weight: Option<WeightId>, bias: Option<WeightId>]
+        {epsilon: f64, offset: f64} => infer::norm;
     /// Rotary position embedding of `x[B, T, heads, D]`, whose row `b` starts at position
     /// `start[b]`. The first `dims` elements of each head turn in pairs by `position * frequency`,
-    /// with the frequencies of [`crate::rope::frequencies`]; the rest pass.
+    /// with the frequencies of [`crate::rope::frequencies`], and grow by `magnitude`; the rest pass.
     Composite Rope = rope(x, start) [] {
-        dims: usize, base: f64, pairing: Pairing, scaling: RopeScaling
+        dims: usize, base: f64, pairing: Pairing, scaling: RopeScaling, magnitude: f64
     } => infer::rope;
     /// Appends `k` and `v` `[B, T, kv_heads, D]` to the cache and lets `q[B, T, heads, D]` attend to
     /// it: `softmax(scale * q · kᵀ) · v`. Query head `h` reads key-value head
-    /// `h / (heads / kv_heads)`. With a window of `w`, position `p` sees `p - w + 1 ..= p`. A
-    /// soft-cap of `c` replaces each score `s` by `c * tanh(s / c)`.
-    Composite Attention = attention(q, k, v, start) [] state cache {
-        scale: f64, mask: Mask, window: Option<usize>, softcap: Option<f64>
+    /// `h / (heads / kv_heads)`. With a window of `w`, position `p` sees `p - w + 1 ..= p`; with
+    /// chunks of `c`, the positions of its own chunk, `p / c`. A soft-cap of `c` replaces each score
+    /// `s` by `c * tanh(s / c)`. `slopes`, one for each head or none, adds `slope * position` to each
+    /// score. `sinks[heads]` joins each head's softmax as one more score, whose share is dropped.
+    Composite Attention = attention(q, k, v, start) [sinks: Option<WeightId>] state cache {
+        scale: f64, mask: Mask, window: Option<usize>, chunk: Option<usize>, softcap: Option<f64>,
+        slopes: Vec<f64>
     } => infer::attention;
+    /// Attention of the tokens of a step to each other, with no cache: `q[B, T, heads, D]` attends to
+    /// the first `length[b]` of `k` and `v` `[B, T, kv_heads, D]`, and a padding token to itself too.
+    /// With a window of `w`, position `p` sees `p - w ..= p + w`.
+    Composite MutualAttention = mutual_attention(q, k, v, length) [] {
+        scale: f64, window: Option<usize>
+    } => infer::mutual_attention;
     /// The nonlinearity `activation`, element by element.
     Composite Activate = activate(x) [] {activation: Activation} => infer::float_unary;
     /// `activation(gate) * up`, element by element.

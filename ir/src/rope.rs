@@ -11,15 +11,48 @@ use std::f64::consts::TAU;
 ///
 /// Source: "RoFormer: Enhanced Transformer with Rotary Position Embedding" (Su et al.), and for
 /// [`RopeScaling::Llama3`] the rule published with Llama 3.1.
+///
+/// [`RopeScaling::Yarn`]: "YaRN: Efficient Context Window Extension of Large Language Models" (Peng
+/// et al.), with the ramp over pairs as its authors implement it.
 pub fn frequencies(dims: usize, base: f64, scaling: &RopeScaling) -> Vec<f64> {
-    (0..dims / 2)
-        .map(|pair| stretch(base.powf(-2.0 * pair as f64 / dims as f64), scaling))
-        .collect()
+    let plain = (0..dims / 2).map(|pair| base.powf(-2.0 * pair as f64 / dims as f64));
+    match *scaling {
+        RopeScaling::Yarn {
+            factor,
+            fast,
+            slow,
+            original,
+            whole,
+        } => {
+            // The pair, as a real number, that turns `turns` times within `original` positions.
+            let pair = |turns: f64| dims as f64 * (original / (turns * TAU)).ln() / (2.0 * base.ln());
+            let (mut low, mut high) = (pair(fast), pair(slow));
+            if whole {
+                (low, high) = (low.floor(), high.ceil());
+            }
+            let (low, mut high) = (low.max(0.0), high.min(dims as f64 - 1.0));
+            if low == high {
+                high += 0.001;
+            }
+            plain
+                .enumerate()
+                .map(|(pair, frequency)| {
+                    let divided = ((pair as f64 - low) / (high - low)).clamp(0.0, 1.0);
+                    frequency * (1.0 - divided) + frequency / factor * divided
+                })
+                .collect()
+        }
+        RopeScaling::Factors(ref factors) => plain
+            .zip(factors)
+            .map(|(frequency, factor)| frequency / factor)
+            .collect(),
+        _ => plain.map(|frequency| stretch(frequency, scaling)).collect(),
+    }
 }
 
 fn stretch(frequency: f64, scaling: &RopeScaling) -> f64 {
     match *scaling {
-        RopeScaling::None => frequency,
+        RopeScaling::None | RopeScaling::Yarn { .. } | RopeScaling::Factors(_) => frequency,
         RopeScaling::Linear { factor } => frequency / factor,
         RopeScaling::Llama3 {
             factor,

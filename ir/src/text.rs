@@ -3,7 +3,7 @@
 //! ```text
 //! func @decode(%tokens: i32[B, T], %start: i32[B], %length: i32[B])
 //!   weight @model.embed_tokens.weight: affine4(group = 64, scale = bf16)[49152, 576]
-//!   state $cache.0: f32 heads 3 key 64 value 64
+//!   state $cache.0: f32 cache heads 3 key 64 value 64
 //! {
 //!   %3 = embedding(%tokens) @model.embed_tokens.weight : f32[B, T, 576]  "embedding"
 //!   %4 = take_row(%3, %length) : f32[B, 576]

@@ -59,7 +59,7 @@ pub fn errors(graph: &Graph) -> Vec<VerifyError> {
         report.check(place, state(declaration));
     }
     names.clear();
-    let mut appended = HashSet::new();
+    let mut changed = HashSet::new();
     let mut rows = None;
     for (index, node) in graph.nodes.iter().enumerate() {
         let place = || Place::Node {
@@ -74,12 +74,14 @@ pub fn errors(graph: &Graph) -> Vec<VerifyError> {
         if node.state.is_some() {
             report.check(place, same_rows(&mut rows, graph, node));
         }
-        for (part, appends) in appends(&node.op) {
-            let again = appends && node.state.is_some_and(|s| !appended.insert((s, part)));
+        for &part in changes(&node.op) {
+            let again = node.state.is_some_and(|s| !changed.insert((s, part)));
             report.check(
                 place,
-                require(!again, || {
-                    format!("appends to the {} of its state a second time", plural(part))
+                require(!again, || match part {
+                    StatePart::Key => "appends to the keys of its state a second time".into(),
+                    StatePart::Value => "appends to the values of its state a second time".into(),
+                    StatePart::Whole => "changes its state a second time".into(),
                 }),
             );
         }
@@ -177,19 +179,18 @@ fn same_rows(rows: &mut Option<Dim>, graph: &Graph, node: &Node) -> Result<(), S
     })
 }
 
-/// Which parts of its state an op appends to.
-fn appends(op: &Op) -> [(StatePart, bool); 2] {
-    let (key, value) = match op {
-        Op::CacheAppend { part } => (*part == StatePart::Key, *part == StatePart::Value),
-        Op::Attention { .. } => (true, true),
-        _ => (false, false),
-    };
-    [(StatePart::Key, key), (StatePart::Value, value)]
-}
-
-fn plural(part: StatePart) -> &'static str {
-    match part {
-        StatePart::Key => "keys",
-        StatePart::Value => "values",
+/// Which parts of its state an op changes.
+fn changes(op: &Op) -> &'static [StatePart] {
+    match op {
+        Op::CacheAppend { part } => match part {
+            StatePart::Key => &[StatePart::Key],
+            StatePart::Value => &[StatePart::Value],
+            StatePart::Whole => &[StatePart::Whole],
+        },
+        Op::Attention { .. } => &[StatePart::Key, StatePart::Value],
+        Op::CausalConvolution {} | Op::Recurrence {} | Op::DeltaRecurrence {} => {
+            &[StatePart::Whole]
+        }
+        _ => &[],
     }
 }

@@ -64,9 +64,9 @@ fn an_embedding_reads_the_rows_it_looks_up() {
 fn attention(window: &str, positions: u64) {
     let source = format!(
         "func @f(%q: f32[B, T, 4, 8], %k: f32[B, T, 2, 8], %v: f32[B, T, 2, 4], %s: i32[B])
-           state $c: f32 heads 2 key 8 value 4
+           state $c: f32 cache heads 2 key 8 value 4
          {{
-           %4 = attention(%q, %k, %v, %s) $c {{scale = 1, mask = causal{window}}} : f32[B, T, 4, 4]
+           %4 = attention(%q, %k, %v, %s) $c {{scale = 1, mask = causal{window}, slopes = []}} : f32[B, T, 4, 4]
            return y = %4
          }}"
     );

@@ -25,12 +25,14 @@ pub(super) fn flops(sizes: &Sizes<'_>, node: &Node) -> Result<u64, Unbound> {
         | Op::Concatenate { .. }
         | Op::Gather {}
         | Op::TakeRow {}
+        | Op::TakeAlong {}
         | Op::CacheAppend { .. }
         | Op::Embedding {} => 0,
         Op::Negate {}
         | Op::Abs {}
         | Op::Exp {}
         | Op::Log {}
+        | Op::Log1p {}
         | Op::Rsqrt {}
         | Op::Sqrt {}
         | Op::Sin {}
@@ -46,13 +48,22 @@ pub(super) fn flops(sizes: &Sizes<'_>, node: &Node) -> Result<u64, Unbound> {
         | Op::Minimum {}
         | Op::Power {}
         | Op::Compare { .. } => result,
-        Op::Reduce { .. } | Op::Argmax {} => elements,
+        Op::Reduce { .. } | Op::Argmax {} | Op::TopK { .. } => elements,
         Op::Dot { lhs_contract, .. } => {
             let length = |&dim: &usize| operand.get(dim).copied().unwrap_or(0);
             let length = lhs_contract.iter().map(length).fold(1, u64::saturating_mul);
             result.saturating_mul(length).saturating_mul(2)
         }
-        Op::Linear {} => {
+        Op::CausalConvolution {} => {
+            let weight = node.weights.first().and_then(|&w| sizes.graph.weight(w));
+            let width = weight.and_then(|w| w.shape.last().copied()).unwrap_or(0) as u64;
+            let biases = if node.weights.len() > 1 { 1 } else { 0 };
+            result.saturating_mul(width.saturating_mul(2).saturating_add(biases))
+        }
+        // Decay, update and read; to erase reads and updates once more.
+        Op::Recurrence {} => recurrence(&operand, result, 5),
+        Op::DeltaRecurrence {} => recurrence(&operand, result, 9),
+        Op::Linear {} | Op::ExpertLinear {} => {
             let length = operand.last().copied().unwrap_or(0);
             let biases = if node.weights.len() > 1 { result } else { 0 };
             let products = result.saturating_mul(length).saturating_mul(2);
@@ -60,6 +71,18 @@ pub(super) fn flops(sizes: &Sizes<'_>, node: &Node) -> Result<u64, Unbound> {
         }
         // Square, sum, scale, weigh.
         Op::RmsNorm { .. } => elements.saturating_mul(4),
+        // The same after a sum and a difference, and a bias.
+        Op::LayerNorm { .. } => elements.saturating_mul(7),
+        Op::MutualAttention { .. } => {
+            let [rows, tokens, heads, key] = operand[..] else {
+                return Ok(0);
+            };
+            let value = sizes.dims(&node.ty)?.last().copied().unwrap_or(0);
+            let each = key.saturating_add(value).saturating_mul(2);
+            [rows, tokens, tokens, heads, each.saturating_add(SOFTMAX + 1)]
+                .into_iter()
+                .fold(1, u64::saturating_mul)
+        }
         // Each element of a pair is two products and a sum; the angles are shared by all heads.
         Op::Rope { dims, .. } => {
             let width = operand.last().copied().unwrap_or(0).max(1);
@@ -91,11 +114,19 @@ pub(super) fn flops(sizes: &Sizes<'_>, node: &Node) -> Result<u64, Unbound> {
 /// Largest, subtract, exponential, sum, divide.
 const SOFTMAX: u64 = 5;
 
+/// Operations of a recurrence, `each` for each number of the memory and token.
+fn recurrence(query: &[u64], result: u64, each: u64) -> u64 {
+    let keys = query.last().copied().unwrap_or(0);
+    result.saturating_mul(keys).saturating_mul(each)
+}
+
 fn activate(activation: Activation) -> u64 {
     match activation {
-        Activation::Relu => 1,
-        Activation::Silu => 2,
+        Activation::Relu | Activation::Tanh | Activation::Sigmoid => 1,
+        Activation::Silu | Activation::Relu2 => 2,
+        Activation::QuickGelu => 3,
         Activation::Gelu => 5,
+        Activation::Softplus => 6,
         Activation::GeluTanh => 8,
     }
 }

@@ -10,6 +10,7 @@ pub(super) fn expand(builder: &mut Builder, node: &Node) -> Result<ValueId, Buil
         base,
         pairing,
         scaling,
+        magnitude,
     } = &node.op
     else {
         return builder.push(node.op.clone(), node.operands.clone(), vec![], None);
@@ -23,7 +24,7 @@ pub(super) fn expand(builder: &mut Builder, node: &Node) -> Result<ValueId, Buil
         true => x,
         false => builder.slice(x, 3, 0, dims, 1)?,
     };
-    let turned = turn(builder, turned, angle, dims, *pairing)?;
+    let turned = turn(builder, turned, angle, dims, (*pairing, *magnitude))?;
     match width == dims {
         true => Ok(turned),
         false => {
@@ -55,7 +56,7 @@ fn turn(
     x: ValueId,
     angle: ValueId,
     dims: usize,
-    pairing: Pairing,
+    (pairing, magnitude): (Pairing, f64),
 ) -> Result<ValueId, BuildError> {
     let pairs = dims / 2;
     let ty = builder.ty(x).clone();
@@ -71,8 +72,10 @@ fn turn(
     };
     let shape = builder.ty(first).shape.clone();
     let sine = builder.sin(angle)?;
+    let sine = grow(builder, sine, magnitude)?;
     let sine = repeat(builder, sine, &ty, &shape)?;
     let cosine = builder.cos(angle)?;
+    let cosine = grow(builder, cosine, magnitude)?;
     let cosine = repeat(builder, cosine, &ty, &shape)?;
     let (a, b) = (
         builder.multiply(first, cosine)?,
@@ -95,6 +98,14 @@ fn turn(
             builder.reshape(both, ty.shape)
         }
     }
+}
+
+fn grow(builder: &mut Builder, x: ValueId, magnitude: f64) -> Result<ValueId, BuildError> {
+    if magnitude == 1.0 {
+        return Ok(x);
+    }
+    let magnitude = super::full(builder, x, magnitude)?;
+    builder.multiply(x, magnitude)
 }
 
 /// A function of the angles in the element type of `x`, the same for each head.

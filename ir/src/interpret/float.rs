@@ -33,6 +33,8 @@ pub trait Float:
     fn exp(self) -> Self;
     /// The natural logarithm.
     fn ln(self) -> Self;
+    /// `ln(1 + x)`.
+    fn ln_1p(self) -> Self;
     /// The square root.
     fn sqrt(self) -> Self;
     /// The sine.
@@ -72,6 +74,9 @@ macro_rules! float {
             }
             fn ln(self) -> Self {
                 self.ln()
+            }
+            fn ln_1p(self) -> Self {
+                self.ln_1p()
             }
             fn sqrt(self) -> Self {
                 self.sqrt()

@@ -33,7 +33,7 @@ pub(super) fn evaluate<F: Float>(
         Ok(Tensor::new(dtype, shape.clone(), elements))
     };
     match &node.op {
-        Op::Parameter {} => interpreter.parameter(node),
+        Op::Parameter {} => interpreter.parameter(node, 0),
         Op::Constant { value, .. } => {
             let count = shape.iter().product();
             Ok(filled(dtype, shape, vec![*value; count]))
@@ -51,6 +51,7 @@ pub(super) fn evaluate<F: Float>(
         Op::Abs {} => unary(F::abs),
         Op::Exp {} => unary(F::exp),
         Op::Log {} => unary(F::ln),
+        Op::Log1p {} => unary(F::ln_1p),
         Op::Rsqrt {} => unary(|x| F::from_f64(1.0) / x.sqrt()),
         Op::Sqrt {} => unary(F::sqrt),
         Op::Sin {} => unary(F::sin),
@@ -115,6 +116,12 @@ pub(super) fn evaluate<F: Float>(
                 operands[0].shape[0],
             )
         }
+        Op::TakeAlong {} => take_along(operands, shape),
+        Op::TopK { count } => top_k(operands[0], shape, *count),
+        Op::CausalConvolution {} => super::memory::convolution(interpreter, node, operands, states),
+        Op::Recurrence {} | Op::DeltaRecurrence {} => {
+            super::memory::recurrence(node, operands, states)
+        }
         Op::TakeRow {} => {
             let (x, index) = (operands[0], operands[1].integers()?);
             let tokens = x.shape[1];
@@ -153,6 +160,9 @@ pub(super) fn evaluate<F: Float>(
         | Op::Attention { .. }
         | Op::Activate { .. }
         | Op::Gated { .. }
+        | Op::ExpertLinear {}
+        | Op::LayerNorm { .. }
+        | Op::MutualAttention { .. }
         | Op::Softmax {} => Err("was not decomposed".into()),
     }
 }
@@ -434,4 +444,32 @@ fn argmax<F: Float>(x: &Tensor<F>, shape: Vec<usize>) -> Result<Tensor<F>> {
     });
     let elements = Elements::Integer(best.collect());
     Ok(Tensor::new(DType::I32, shape, elements))
+}
+
+/// The order of `numbers` from the largest, the first of equals first.
+fn top_k<F: Float>(x: &Tensor<F>, shape: Vec<usize>, count: usize) -> Result<Tensor<F>> {
+    let width = x.shape.last().copied().unwrap_or(0).max(1);
+    let mut chosen = Vec::with_capacity(shape.iter().product());
+    for row in x.floats()?.chunks_exact(width) {
+        let mut order: Vec<usize> = (0..row.len()).collect();
+        // The sort is stable, so equals keep their order.
+        order.sort_by(|&a, &b| row[b].partial_cmp(&row[a]).unwrap_or(Ordering::Equal));
+        chosen.extend(order[..count].iter().map(|&index| index as i64));
+    }
+    Ok(Tensor::new(DType::I32, shape, Elements::Integer(chosen)))
+}
+
+fn take_along<F: Float>(operands: &[&Tensor<F>], shape: Vec<usize>) -> Result<Tensor<F>> {
+    let (x, indices) = (operands[0], operands[1].integers()?);
+    let width = x.shape.last().copied().unwrap_or(0);
+    let count = shape.last().copied().unwrap_or(0).max(1);
+    let places = indices.iter().enumerate().map(|(place, &index)| {
+        match (0..width as i64).contains(&index) {
+            true => Ok((place / count * width) as i64 + index),
+            false => Err(format!("index {index} is outside 0..{width}")),
+        }
+    });
+    let places: Vec<i64> = places.collect::<Result<_>>()?;
+    let elements: usize = x.shape.iter().product();
+    pick(x, shape, places.into_iter(), elements)
 }

@@ -1,26 +1,28 @@
-//! The key-value caches of the interpreter.
+//! The caches and memories of the interpreter.
 
 use super::Float;
 use super::tensor::{Elements, Tensor};
-use crate::{DType, Graph, StateId, StatePart};
+use crate::{DType, Graph, StateDecl, StateId, StatePart};
 use std::sync::Arc;
 
-/// The caches of a batch of rows, as tensors `[B, S, heads, dim]` that grow when a larger S is
-/// asked for. Rows past what was appended are zero; `start` says how much counts, so cutting a
-/// sequence short needs nothing here.
+/// The states of a batch of rows: caches as tensors `[B, S, heads, dim]` that grow when a larger S is
+/// asked for, memories as they are declared. Rows past what was appended are zero; `start` says how
+/// much counts, so cutting a sequence of caches short needs nothing here.
 #[derive(Clone, Debug)]
 pub struct States<F> {
-    buffers: Vec<[Arc<Elements<F>>; 2]>,
+    /// For each state its parts, in their order.
+    buffers: Vec<Vec<Arc<Elements<F>>>>,
     rows: usize,
     capacity: usize,
 }
 
 impl<F: Float> States<F> {
-    /// Empty caches for the states of `graph`.
+    /// Empty states of `graph`.
     pub fn new(graph: &Graph) -> Self {
-        let empty = || Arc::new(Elements::Float(Vec::new()));
+        let empty = |_: &StatePart| Arc::new(Elements::Float(Vec::new()));
+        let parts = |state: &StateDecl| state.parts().iter().map(empty).collect();
         Self {
-            buffers: graph.states.iter().map(|_| [empty(), empty()]).collect(),
+            buffers: graph.states.iter().map(parts).collect(),
             rows: 0,
             capacity: 0,
         }
@@ -33,14 +35,13 @@ impl<F: Float> States<F> {
             return;
         }
         for (buffers, state) in self.buffers.iter_mut().zip(&graph.states) {
-            for (buffer, width) in buffers.iter_mut().zip([state.key_dim, state.value_dim]) {
-                let row = state.heads * width;
-                let mut grown = vec![F::default(); rows * capacity * row];
+            for (buffer, &part) in buffers.iter_mut().zip(state.parts()) {
+                let (before, after) = (row(state, part, self.capacity), row(state, part, capacity));
+                let mut grown = vec![F::default(); rows * after];
                 if let Elements::Float(old) = &**buffer {
-                    let kept = self.capacity * row;
                     for index in 0..rows.min(self.rows) {
-                        grown[index * capacity * row..][..kept]
-                            .copy_from_slice(&old[index * kept..][..kept]);
+                        grown[index * after..][..before]
+                            .copy_from_slice(&old[index * before..][..before]);
                     }
                 }
                 *buffer = Arc::new(Elements::Float(grown));
@@ -68,7 +69,9 @@ impl<F: Float> States<F> {
             .buffers
             .get_mut(state.0 as usize)
             .ok_or("the states were made for another graph")?;
-        let buffer = &mut buffers[part as usize];
+        let buffer = buffers
+            .get_mut(part as usize)
+            .ok_or("the states were made for another graph")?;
         let row = heads * width;
         if batch != self.rows {
             return Err(format!("the caches hold {} rows, not {batch}", self.rows));
@@ -101,27 +104,41 @@ impl<F: Float> States<F> {
         Ok(Tensor::float(dtype, shape, visible))
     }
 
-    /// The caches as bytes, cut to `length` tokens a row.
-    pub fn save(&self, length: usize) -> Vec<u8> {
+    /// The numbers of a memory, `[rows, heads, key, value]`.
+    pub(super) fn memory(&mut self, state: StateId, rows: usize) -> Result<&mut [F], String> {
+        if rows != self.rows {
+            return Err(format!("the memories hold {} rows, not {rows}", self.rows));
+        }
+        let buffer = self.buffers.get_mut(state.0 as usize);
+        let buffer = buffer.and_then(|buffers| buffers.first_mut());
+        match buffer.map(Arc::make_mut) {
+            Some(Elements::Float(numbers)) => Ok(numbers),
+            _ => Err("the states were made for another graph".into()),
+        }
+    }
+
+    /// The states as bytes, caches cut to `length` tokens a row.
+    pub fn save(&self, graph: &Graph, length: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         let length = length.min(self.capacity);
         for header in [self.rows, length] {
             bytes.extend((header as u64).to_le_bytes());
         }
-        for buffer in self.buffers.iter().flatten() {
-            let Elements::Float(elements) = &**buffer else {
-                continue;
-            };
-            let stride = elements.len() / (self.rows * self.capacity).max(1);
-            for row in 0..self.rows {
-                let row = &elements[row * self.capacity * stride..][..length * stride];
-                bytes.extend_from_slice(bytemuck::cast_slice(row));
+        for (buffers, state) in self.buffers.iter().zip(&graph.states) {
+            for (buffer, &part) in buffers.iter().zip(state.parts()) {
+                let Elements::Float(elements) = &**buffer else {
+                    continue;
+                };
+                let (stride, kept) = (row(state, part, self.capacity), row(state, part, length));
+                for row in elements.chunks_exact(stride.max(1)) {
+                    bytes.extend_from_slice(bytemuck::cast_slice(&row[..kept]));
+                }
             }
         }
         bytes
     }
 
-    /// The caches that [`States::save`] wrote, for the same `graph`.
+    /// The states that [`States::save`] wrote, for the same `graph`.
     ///
     /// # Errors
     /// If the bytes do not fit the graph's states.
@@ -131,25 +148,22 @@ impl<F: Float> States<F> {
             usize::try_from(u64::from_le_bytes(part.try_into().ok()?)).ok()
         };
         let (Some(rows), Some(capacity)) = (header(0), header(1)) else {
-            return Err("the saved caches have no header".into());
+            return Err("the saved states have no header".into());
         };
-        let width = |state: &crate::StateDecl| (state.key_dim + state.value_dim) * state.heads;
-        let numbers = graph
-            .states
-            .iter()
-            .map(width)
-            .sum::<usize>()
-            .checked_mul(rows)
-            .and_then(|n| n.checked_mul(capacity))
-            .and_then(|n| n.checked_mul(size_of::<F>()));
+        // A length that no memory could hold would overflow below.
+        let plausible = capacity <= bytes.len() && rows <= bytes.len();
+        let numbers = plausible
+            .then(|| graph.states.iter().map(|state| state.elements(capacity)))
+            .and_then(|numbers| numbers.sum::<usize>().checked_mul(rows))
+            .and_then(|numbers| numbers.checked_mul(size_of::<F>()));
         if numbers != Some(bytes.len() - 16) {
-            return Err("the saved caches are of another model".into());
+            return Err("the saved states are of another model".into());
         }
         let mut states = Self::new(graph);
         let mut rest = &bytes[16..];
         for (buffers, state) in states.buffers.iter_mut().zip(&graph.states) {
-            for (buffer, width) in buffers.iter_mut().zip([state.key_dim, state.value_dim]) {
-                let count = rows * capacity * state.heads * width * size_of::<F>();
+            for (buffer, &part) in buffers.iter_mut().zip(state.parts()) {
+                let count = rows * row(state, part, capacity) * size_of::<F>();
                 let (part, after) = rest.split_at(count);
                 rest = after;
                 *buffer = Arc::new(Elements::Float(bytemuck::allocation::pod_collect_to_vec(
@@ -159,5 +173,14 @@ impl<F: Float> States<F> {
         }
         (states.rows, states.capacity) = (rows, capacity);
         Ok(states)
+    }
+}
+
+/// Numbers of one row in the buffer of `part`.
+fn row(state: &StateDecl, part: StatePart, capacity: usize) -> usize {
+    match part {
+        StatePart::Key => capacity * state.heads * state.key_dim,
+        StatePart::Value => capacity * state.heads * state.value_dim,
+        StatePart::Whole => state.heads * state.key_dim * state.value_dim,
     }
 }

@@ -3,7 +3,7 @@
 use super::lex::{Position, Token};
 use super::parse::{Parsed, Parser};
 use crate::attribute::{Attribute, AttributeValue};
-use crate::{Input, StateDecl, WeightDecl, WeightFormat};
+use crate::{Input, StateDecl, StateKind, WeightDecl, WeightFormat};
 use std::collections::HashMap;
 
 impl Parser<'_> {
@@ -80,10 +80,14 @@ impl Parser<'_> {
     fn state(&mut self) -> Parsed<()> {
         self.keyword("state")?;
         self.mark('$')?;
-        let here = self.here;
+        let place = self.here;
         let name = self.name("the state's name")?;
         self.mark(':')?;
         let dtype = self.dtype()?;
+        let here = self.here;
+        let kind = AttributeValue::Word(self.word("`cache` or `memory`")?);
+        let kind = StateKind::from_value(Some(&kind))
+            .map_err(|expected| here.error(format!("expected {expected}")))?;
         let mut part = |word: &str| {
             self.keyword(word)?;
             self.size("a whole number")
@@ -92,11 +96,12 @@ impl Parser<'_> {
             heads: part("heads")?,
             key_dim: part("key")?,
             value_dim: part("value")?,
+            kind,
             name,
             dtype,
         };
         let index = self.graph.states.len() as u32;
-        declare(&mut self.states, here, &declaration.name, "state", index)?;
+        declare(&mut self.states, place, &declaration.name, "state", index)?;
         self.graph.states.push(declaration);
         Ok(())
     }

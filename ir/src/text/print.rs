@@ -27,9 +27,10 @@ fn write_graph(out: &mut String, graph: &Graph) -> std::fmt::Result {
     for state in &graph.states {
         writeln!(
             out,
-            "  state ${}: {} heads {} key {} value {}",
+            "  state ${}: {} {} heads {} key {} value {}",
             quoted(&state.name),
             state.dtype,
+            state.kind.name(),
             state.heads,
             state.key_dim,
             state.value_dim

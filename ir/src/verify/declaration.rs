@@ -1,7 +1,7 @@
 //! The rules for types, weights and states.
 
 use super::{HIGHEST_RANK, require};
-use crate::{StateDecl, StatePart, TensorType, WeightDecl, WeightFormat};
+use crate::{StateDecl, TensorType, WeightDecl, WeightFormat};
 
 /// Whether the elements can be addressed, taking each symbol as 1.
 pub(super) fn sizes(ty: &TensorType) -> Result<(), String> {
@@ -68,6 +68,8 @@ pub(super) fn state(declaration: &StateDecl) -> Result<(), String> {
     require(heads > 0 && key > 0 && value > 0, || {
         format!("heads {heads}, key {key} and value {value} must all be above 0")
     })?;
-    sizes(&declaration.buffer(StatePart::Key))?;
-    sizes(&declaration.buffer(StatePart::Value))
+    for &part in declaration.parts() {
+        sizes(&declaration.buffer(part))?;
+    }
+    Ok(())
 }

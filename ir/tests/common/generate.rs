@@ -3,7 +3,7 @@
 use crate::common::{Step, Weights, bytes};
 use mlxcel_ir::{
     Activation, Bindings, BuildError, Builder, Comparison, DType, Dim, Graph, HostTensor, Mask, Op,
-    Pairing, Reduction, RopeScaling, StateDecl, StatePart, Symbol, TensorType, ValueId, WeightDecl,
+    Pairing, Reduction, RopeScaling, StateDecl, StateKind, StatePart, Symbol, TensorType, ValueId, WeightDecl,
     WeightFormat, WeightId,
 };
 use std::sync::Arc;
@@ -28,8 +28,8 @@ impl Tape<'_> {
         *first as usize % count.max(1)
     }
 
-    fn of<T: Copy>(&mut self, items: &[T]) -> T {
-        items[self.below(items.len())]
+    fn of<T: Clone>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())].clone()
     }
 }
 
@@ -47,8 +47,16 @@ fn inputs() -> Vec<(&'static str, TensorType)> {
         ("start", TensorType::new(DType::I32, [b])),
         ("a flag", TensorType::new(DType::Bool, [b, t])),
         ("scalar", TensorType::scalar(DType::F32)),
+        ("length", TensorType::new(DType::I32, [b])),
     ]
 }
+
+/// The memories of every random graph: of a convolution over `x` and of two recurrences over `heads`.
+const MEMORIES: [(&str, [usize; 3]); 3] = [
+    ("convolution", [1, 2, 4]),
+    ("recurrence", [2, 4, 4]),
+    ("delta", [2, 4, 4]),
+];
 
 /// A graph of at most as many nodes as the tape is long.
 pub(crate) fn graph(tape: &[u32]) -> Graph {
@@ -61,9 +69,20 @@ pub(crate) fn graph(tape: &[u32]) -> Graph {
     for layer in 0..2 {
         builder.state(StateDecl {
             name: format!("cache.{layer}"),
+            kind: StateKind::Cache,
             heads: 2,
             key_dim: 4,
             value_dim: 4,
+            dtype: DType::F32,
+        });
+    }
+    for (name, [heads, key_dim, value_dim]) in MEMORIES {
+        builder.state(StateDecl {
+            name: name.into(),
+            kind: StateKind::Memory,
+            heads,
+            key_dim,
+            value_dim,
             dtype: DType::F32,
         });
     }
@@ -71,6 +90,7 @@ pub(crate) fn graph(tape: &[u32]) -> Graph {
         tape: &mut tape,
         builder,
         states: 0,
+        memories: [false; 3],
     };
     while !generator.tape.0.is_empty() {
         // What does not fit is not built.
@@ -98,8 +118,10 @@ pub(crate) fn graph(tape: &[u32]) -> Graph {
 struct Generator<'a, 'b> {
     tape: &'a mut Tape<'b>,
     builder: Builder,
-    /// States used so far.
+    /// Caches used so far.
     states: u32,
+    /// Which memories are used.
+    memories: [bool; 3],
 }
 
 type Built = Option<Result<ValueId, BuildError>>;
@@ -172,6 +194,7 @@ impl Generator<'_, '_> {
             Op::Abs {},
             Op::Exp {},
             Op::Log {},
+            Op::Log1p {},
             Op::Rsqrt {},
             Op::Sqrt {},
             Op::Sin {},

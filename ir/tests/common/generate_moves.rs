@@ -58,7 +58,31 @@ impl Generator<'_, '_> {
 
     pub(super) fn contracted(&mut self) -> Built {
         let (tokens, start) = (ValueId(3), ValueId(4));
-        Some(match self.tape.below(5) {
+        Some(match self.tape.below(8) {
+            5 => {
+                let x = self.pick(|ty| ty.dtype.is_float() && ty.rank() > 0)?;
+                let width = self.ty(x).shape.last()?.fixed()?;
+                let count = 1 + self.tape.below(width);
+                self.builder.top_k(x, count)
+            }
+            6 => {
+                // The order of a row's elements is in range of any row as wide.
+                let x = self.pick(|ty| ty.dtype.is_float() && ty.rank() > 0)?;
+                let width = self.ty(x).shape.last()?.fixed()?;
+                let order = self.builder.top_k(x, width.max(1)).ok()?;
+                self.builder.take_along(x, order)
+            }
+            7 => {
+                let x = ValueId(0);
+                let length = ValueId(7);
+                if std::mem::replace(&mut self.memories[0], true) {
+                    return None;
+                }
+                let weight = self.weight(vec![4, 3]);
+                let bias = (self.tape.below(2) == 0).then(|| self.weight(vec![4]));
+                let state = mlxcel_ir::StateId(2);
+                self.builder.causal_convolution(x, length, weight, bias, state)
+            }
             0 => {
                 let x = self.pick(|ty| ty.dtype != DType::Bool && ty.rank() > 0)?;
                 let dim = self.tape.below(self.ty(x).rank());
@@ -95,7 +119,49 @@ impl Generator<'_, '_> {
     pub(super) fn composite(&mut self) -> Built {
         let (heads, tokens, start) = (self.ty(ValueId(1)), ValueId(3), ValueId(4));
         let activation = self.tape.of(Activation::ALL);
-        match self.tape.below(9) {
+        match self.tape.below(13) {
+            9 => {
+                let x = self.float()?;
+                let width = self.ty(x).shape.last()?.fixed()?;
+                let weight = (self.tape.below(3) > 0).then(|| self.weight(vec![width]));
+                let bias = weight.map(|_| self.weight(vec![width]));
+                let offset = self.tape.of(&[0.0, 1.0]);
+                Some(self.builder.layer_norm(x, weight, bias, 1e-5, offset))
+            }
+            10 => {
+                let x = self.pick(|ty| *ty == type_of_x())?;
+                let gate = self.weight(vec![4, 4]);
+                let scores = self.builder.linear(x, gate, None).ok()?;
+                let experts = self.builder.top_k(scores, 2).ok()?;
+                let weight = self.weight(vec![4, 4, 4]);
+                let once = self.builder.expert_linear(x, experts, weight, None).ok()?;
+                let bias = self.weight(vec![4, 4]);
+                Some(self.builder.expert_linear(once, experts, weight, Some(bias)))
+            }
+            11 => {
+                let q = self.pick(|ty| *ty == heads)?;
+                let (k, v) = (self.twin(q)?, self.twin(q)?);
+                let window = self.tape.of(&[None, Some(1)]);
+                Some(self.builder.mutual_attention(q, k, v, ValueId(7), 0.5, window))
+            }
+            12 => {
+                let which = 1 + self.tape.below(2);
+                if std::mem::replace(&mut self.memories[which], true) {
+                    return None;
+                }
+                let query = self.pick(|ty| *ty == heads)?;
+                let (key, value, decay) = (self.twin(query)?, self.twin(query)?, self.twin(query)?);
+                let decay = self.builder.sigmoid(decay).ok()?;
+                let (length, state) = (ValueId(7), mlxcel_ir::StateId(2 + which as u32));
+                Some(match which {
+                    1 => self.builder.recurrence(query, key, value, decay, length, state),
+                    _ => {
+                        let key = self.builder.sigmoid(key).ok()?;
+                        let b = &mut self.builder;
+                        b.delta_recurrence(query, key, value, decay, key, key, length, state)
+                    }
+                })
+            }
             0 => {
                 let width = self.tape.of(&[4, 32]);
                 let table = self.weight(vec![4, width]);
@@ -113,7 +179,7 @@ impl Generator<'_, '_> {
                 let x = self.float()?;
                 let width = self.ty(x).shape.last()?.fixed()?;
                 let weight = self.weight(vec![width]);
-                Some(self.builder.rms_norm(x, weight, 1e-5))
+                Some(self.builder.rms_norm(x, Some(weight), 1e-5, 0.0))
             }
             3 => {
                 let x = self.pick(|ty| *ty == heads)?;
@@ -128,8 +194,15 @@ impl Generator<'_, '_> {
                         high: 4.0,
                         original: 64.0,
                     },
+                    RopeScaling::Yarn {
+                        factor: 8.0,
+                        fast: 32.0,
+                        slow: 1.0,
+                        original: 64.0,
+                        whole: true,
+                    },
                 ]);
-                Some(self.builder.rope(x, start, dims, 1e4, pairing, scaling))
+                Some(self.builder.rope(x, start, dims, 1e4, pairing, scaling, 1.0))
             }
             4 => {
                 let q = self.pick(|ty| *ty == heads)?;
@@ -138,9 +211,12 @@ impl Generator<'_, '_> {
                 let mask = self.tape.of(Mask::ALL);
                 let window = self.tape.of(&[None, Some(2)]);
                 let softcap = self.tape.of(&[None, Some(5.0)]);
+                let chunk = self.tape.of(&[None, Some(2)]);
+                let slopes = self.tape.of(&[vec![], vec![0.5, 0.25]]);
+                let sinks = (self.tape.below(2) == 0).then(|| self.weight(vec![2]));
                 let built = self
                     .builder
-                    .attention(q, k, v, start, state, 0.5, mask, window, softcap);
+                    .attention(q, k, v, start, sinks, state, 0.5, mask, window, chunk, softcap, slopes);
                 Some(built)
             }
             5 => {
@@ -170,4 +246,9 @@ impl Generator<'_, '_> {
         self.states += 1;
         (self.states <= 2).then_some(state)
     }
+}
+
+/// The type of the input `x`.
+fn type_of_x() -> TensorType {
+    inputs()[0].1.clone()
 }
