@@ -8,7 +8,7 @@ use mlxcel_frontend::artifact::{
     Buffer, Compiler, FORMAT, Function, MANIFEST, MODULE, Manifest, Part, WEIGHTS,
 };
 use mlxcel_frontend::{GraphOptions, Logits, Model};
-use mlxcel_ir::{Bindings, Graph, StatePart, Symbol, WeightDecl};
+use mlxcel_ir::{Bindings, Graph, Symbol, WeightDecl};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -275,7 +275,8 @@ fn manifest(
         .with(Symbol::S, options.context);
     let mut buffers = Vec::new();
     for state in &graph.states {
-        for (part, name) in [(StatePart::Key, "key"), (StatePart::Value, "value")] {
+        for &part in state.parts() {
+            let name = part.name();
             let buffer = state.buffer(part);
             let shape = buffer.sizes(&bindings).map_err(|symbol| {
                 CompileError::Model(format!("the state `{}` depends on {symbol:?}", state.name))

@@ -106,6 +106,7 @@ fn cache(b: &mut Builder) -> StateId {
     b.state(StateDecl {
         name: "cache".into(),
         heads: 2,
+        kind: StateKind::Cache,
         key_dim: 8,
         value_dim: 8,
         dtype: DType::F32,
@@ -125,7 +126,7 @@ fn attend(
     softcap: Option<f64>,
 ) -> Result<ValueId, BuildError> {
     let state = cache(b);
-    b.attention(Q, K, K, S, state, 0.35, Mask::Causal, window, softcap)
+    b.attention(Q, K, K, S, None, state, 0.35, Mask::Causal, window, None, softcap, vec![])
 }
 
 /// Attention of one token per row.
@@ -133,7 +134,7 @@ fn attend_one(b: &mut Builder, mask: Mask) -> Result<ValueId, BuildError> {
     let state = cache(b);
     let q = b.slice(Q, 1, 0, 1, 1)?;
     let k = b.slice(K, 1, 0, 1, 1)?;
-    b.attention(q, k, k, S, state, 0.35, mask, None, None)
+    b.attention(q, k, k, S, None, state, 0.35, mask, None, None, None, vec![])
 }
 
 const FUNCTIONS: &[(&str, Build)] = &[
@@ -277,10 +278,10 @@ const FUNCTIONS: &[(&str, Build)] = &[
     }),
     ("rms_norm", |b| {
         let w = weight(b, "vector");
-        b.rms_norm(X, w, 1e-5)
+        b.rms_norm(X, Some(w), 1e-5, 0.0)
     }),
     ("rope_half", |b| {
-        b.rope(Q, S, 8, 10000.0, Pairing::Half, RopeScaling::None)
+        b.rope(Q, S, 8, 10000.0, Pairing::Half, RopeScaling::None, 1.0)
     }),
     ("rope_interleaved", |b| {
         b.rope(
@@ -290,6 +291,7 @@ const FUNCTIONS: &[(&str, Build)] = &[
             10000.0,
             Pairing::Interleaved,
             RopeScaling::Linear { factor: 2.0 },
+            1.0,
         )
     }),
     ("attention", |b| attend(b, None, None)),

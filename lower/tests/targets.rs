@@ -31,6 +31,7 @@ fn layer(tokens: usize) -> Result<FunctionSpec, BuildError> {
     let state = b.state(StateDecl {
         name: "cache.0".into(),
         heads: 2,
+        kind: StateKind::Cache,
         key_dim: 16,
         value_dim: 16,
         dtype: DType::F32,
@@ -39,9 +40,9 @@ fn layer(tokens: usize) -> Result<FunctionSpec, BuildError> {
     let normal = b.rms_norm(x, norm, 1e-5)?;
     let q = b.linear(normal, projection, None)?;
     let q = b.reshape(q, vec![rows, new, 4.into(), 16.into()])?;
-    let q = b.rope(q, start, 16, 1e4, Pairing::Half, RopeScaling::None)?;
+    let q = b.rope(q, start, 16, 1e4, Pairing::Half, RopeScaling::None, 1.0)?;
     let k = b.slice(q, 2, 0, 2, 1)?;
-    let mixed = b.attention(q, k, k, start, state, 0.25, Mask::Causal, None, None)?;
+    let mixed = b.attention(q, k, k, start, None, state, 0.25, Mask::Causal, None, None, None, vec![])?;
     let mixed = b.reshape(mixed, vec![rows, new, 64.into()])?;
     let x = b.add(x, mixed)?;
     let logits = b.linear(x, table, None)?;

@@ -29,7 +29,7 @@ impl ArrayCache {
     ) -> Result<Array, Fail> {
         let width = match part {
             StatePart::Key => state.key_dim,
-            StatePart::Value => state.value_dim,
+            StatePart::Value | StatePart::Whole => state.value_dim,
         };
         let tokens = rows.shape().get(1).map_or(0, |&tokens| tokens as usize);
         let capacity = length.max(start + tokens);

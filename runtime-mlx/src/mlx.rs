@@ -8,12 +8,25 @@ mod primitive;
 use crate::fail::Fail;
 use crate::machine::Machine;
 use crate::plan::{Plan, Step};
-use mlxcel_ir::{DType, Op};
+use mlxcel_ir::{DType, Node, Op};
 use mlxcel_mlx_sys::{Array, Dtype, ops};
 
 /// Whether the node's op takes its weights as numbers, whatever form they are stored in.
 pub(crate) fn needs_numbers(op: &Op) -> bool {
     matches!(op, Op::Parameter {} | Op::RmsNorm { .. })
+}
+
+/// Whether the node is executed as it is, not by its decomposition.
+pub(crate) fn is_native(node: &Node) -> bool {
+    match &node.op {
+        Op::RmsNorm { offset, .. } => *offset == 0.0 && !node.weights.is_empty(),
+        Op::Rope { magnitude, .. } => *magnitude == 1.0,
+        Op::Attention { chunk, slopes, .. } => {
+            chunk.is_none() && slopes.is_empty() && node.weights.is_empty()
+        }
+        Op::LayerNorm { .. } | Op::ExpertLinear {} | Op::MutualAttention { .. } => false,
+        _ => true,
+    }
 }
 
 /// Records the operations of the step's node.

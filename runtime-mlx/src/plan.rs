@@ -7,6 +7,7 @@ use crate::kernel;
 use crate::machine::{Cache, Machine};
 use crate::mlx;
 use crate::weight::{Loader, Weight};
+use mlxcel_ir::decompose::decompose_except;
 use mlxcel_ir::{Graph, ValueId, WeightSource};
 use mlxcel_mlx_sys::{Array, Stream};
 use std::sync::Arc;
@@ -68,6 +69,10 @@ impl Plan {
         stream: &Stream,
     ) -> Result<Self, Error> {
         check(graph)?;
+        let graph = &decompose_except(graph, mlx::is_native).map_err(|error| Error::Graph {
+            graph: graph.name.clone(),
+            reason: error.to_string(),
+        })?;
         let kernel::Planned {
             mut steps,
             host_states,

@@ -213,7 +213,7 @@ impl Session for ReferenceSession {
     fn save(&mut self, sequence: SequenceId) -> Result<Vec<u8>, SessionError> {
         let sequence = self.get(sequence)?;
         let mut saved = (sequence.length as u64).to_le_bytes().to_vec();
-        saved.extend(sequence.states.save(sequence.length));
+        saved.extend(sequence.states.save(&self.graph, sequence.length));
         Ok(saved)
     }
 

@@ -167,7 +167,7 @@ impl Work<'_> {
         let weight = self.builder.weight(declared);
         let y = self
             .builder
-            .rms_norm(x, weight, self.config.epsilon)
+            .rms_norm(x, Some(weight), self.config.epsilon, 0.0)
             .or_else(self.fail())?;
         self.builder.name(y, name);
         Ok(y)

@@ -158,7 +158,7 @@ fn llama3(
         return Err(fail("has a factor that is not a number"));
     }
     if factor == 1.0 {
-        return Ok(config.rope.scaling);
+        return Ok(config.rope.scaling.clone());
     }
     let scaling = RopeScaling::Llama3 {
         factor,

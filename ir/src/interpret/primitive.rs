@@ -452,8 +452,15 @@ fn top_k<F: Float>(x: &Tensor<F>, shape: Vec<usize>, count: usize) -> Result<Ten
     let mut chosen = Vec::with_capacity(shape.iter().product());
     for row in x.floats()?.chunks_exact(width) {
         let mut order: Vec<usize> = (0..row.len()).collect();
-        // The sort is stable, so equals keep their order.
-        order.sort_by(|&a, &b| row[b].partial_cmp(&row[a]).unwrap_or(Ordering::Equal));
+        // The sort is stable, so equals keep their order; what is no number comes last.
+        let order_of = |index: usize| match row[index].to_f64() {
+            number if number.is_nan() => f64::NEG_INFINITY,
+            number => number,
+        };
+        order.sort_by(|&a, &b| {
+            let order = order_of(b).partial_cmp(&order_of(a));
+            order.unwrap_or(Ordering::Equal)
+        });
         chosen.extend(order[..count].iter().map(|&index| index as i64));
     }
     Ok(Tensor::new(DType::I32, shape, Elements::Integer(chosen)))

@@ -21,16 +21,22 @@ use std::collections::HashMap;
 /// The graph with every composite replaced by its decomposition, but those that have a better form
 /// here.
 fn legal(graph: &Graph) -> Result<Graph, BuildError> {
-    decompose::decompose_except(graph, |op| {
-        matches!(
-            op,
-            Op::Embedding { .. } | Op::Linear { .. } | Op::Attention { .. }
-        )
+    decompose::decompose_except(graph, |node| match &node.op {
+        Op::Embedding {} | Op::Linear {} => true,
+        Op::Attention { chunk, slopes, .. } => {
+            chunk.is_none() && slopes.is_empty() && node.weights.is_empty()
+        }
+        _ => false,
     })
 }
 
-/// The parts of a state in the order of their buffers.
-const PARTS: [StatePart; 2] = [StatePart::Key, StatePart::Value];
+/// The buffers of the graph's states, in the order of a function's arguments.
+fn buffers(graph: &Graph) -> impl Iterator<Item = (StateId, StatePart, TensorType)> {
+    graph.states.iter().enumerate().flat_map(|(index, state)| {
+        let id = StateId(index as u32);
+        state.parts().iter().map(move |&part| (id, part, state.buffer(part)))
+    })
+}
 
 fn kind(ty: &TensorType, bindings: &Bindings) -> Emitted<Kind> {
     let sizes = ty
@@ -55,10 +61,7 @@ pub(crate) fn add<'c>(
     let sizes = |ty: &TensorType| kind(ty, &spec.bindings).map_err(whole);
     let inputs = graph.inputs.iter().map(|input| sizes(&input.ty));
     let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
-    let states = graph
-        .states
-        .iter()
-        .flat_map(|state| PARTS.map(|part| sizes(&state.buffer(part))));
+    let states = buffers(&graph).map(|(.., buffer)| sizes(&buffer));
     let states = states.collect::<Result<Vec<_>, _>>()?;
     let outputs = graph.outputs.iter().map(|output| {
         let missing = || whole(format!("the output `{}` has no value", output.name));
@@ -84,9 +87,7 @@ pub(crate) fn add<'c>(
             states: HashMap::new(),
             visible: Vec::new(),
         };
-        for (index, tensor) in tensors[graph.inputs.len()..].iter().enumerate() {
-            let state = StateId((index / PARTS.len()) as u32);
-            let part = PARTS[index % PARTS.len()];
+        for ((state, part, _), tensor) in buffers(&graph).zip(&tensors[graph.inputs.len()..]) {
             body.states.insert((state, part), tensor.clone());
         }
         for (index, node) in graph.nodes.iter().enumerate() {
@@ -111,10 +112,8 @@ pub(crate) fn add<'c>(
         for output in &graph.outputs {
             returned.push(body.value(output.value)?);
         }
-        for index in 0..graph.states.len() {
-            for part in PARTS {
-                returned.push(body.state(StateId(index as u32), part)?);
-            }
+        for (state, part, _) in buffers(&graph) {
+            returned.push(body.state(state, part)?);
         }
         operations.finish("func.return", &returned.iter().collect::<Vec<_>>())
     });
@@ -287,6 +286,7 @@ impl<'c, 'a> Body<'c, 'a, '_> {
                     mask,
                     window,
                     softcap,
+                    ..
                 },
                 [q, k, v, start],
                 [],

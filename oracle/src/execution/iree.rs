@@ -1,7 +1,7 @@
 //! Compilation and execution by IREE as a party.
 
 use super::{Execution, ExecutionError, Inputs, Observed, failed};
-use mlxcel_ir::{Bindings, Graph, HostTensor, StatePart, TensorType, WeightSource};
+use mlxcel_ir::{Bindings, Graph, HostTensor, TensorType, WeightSource};
 use mlxcel_lower::{FunctionSpec, Target, compile_graphs};
 use mlxcel_runtime_iree::{Device, Module};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ fn arguments(
         arguments.push(tensor.clone());
     }
     for state in &graph.states {
-        for part in [StatePart::Key, StatePart::Value] {
+        for &part in state.parts() {
             arguments.push(zeros(&state.buffer(part), bindings)?);
         }
     }

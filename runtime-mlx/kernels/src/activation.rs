@@ -119,6 +119,12 @@ impl Kernel for Gate {
                 Activation::Gelu => self.all::<S, GELU>(),
                 Activation::GeluTanh => self.all::<S, GELU_TANH>(),
                 Activation::Relu => self.all::<S, RELU>(),
+                Activation::Relu2 => self.all::<S, RELU2>(),
+                Activation::QuickGelu => self.all::<S, QUICK_GELU>(),
+                Activation::Sigmoid => self.all::<S, SIGMOID>(),
+                // Rare, and not worth a vector form.
+                Activation::Tanh => self.each(f32::tanh),
+                Activation::Softplus => self.each(|x| x.max(0.0) + (-x.abs()).exp().ln_1p()),
             }
         }
     }
@@ -128,8 +134,21 @@ const SILU: u8 = 0;
 const GELU: u8 = 1;
 const GELU_TANH: u8 = 2;
 const RELU: u8 = 3;
+const RELU2: u8 = 4;
+const QUICK_GELU: u8 = 5;
+const SIGMOID: u8 = 6;
 
 impl Gate {
+    unsafe fn each(&self, activation: fn(f32) -> f32) {
+        for i in 0..self.count {
+            // SAFETY: the index is below `count`.
+            unsafe {
+                let up = if self.up.is_null() { 1.0 } else { *self.up.add(i) };
+                *self.to.add(i) = activation(*self.gate.add(i)) * up;
+            }
+        }
+    }
+
     #[inline(always)]
     unsafe fn all<S: Simd, const A: u8>(&self) {
         let mut i = 0;
@@ -182,6 +201,15 @@ unsafe fn apply<S: Simd, const A: u8>(x: S::V) -> S::V {
                 let scale = -2.0 * (2.0f64 / std::f64::consts::PI).sqrt();
                 let e = exp::<S>(S::mul(u, S::splat(scale as f32)));
                 S::div(x, S::add(one, e))
+            }
+            QUICK_GELU => {
+                let e = exp::<S>(S::mul(S::splat(-1.702), x));
+                S::div(x, S::add(one, e))
+            }
+            SIGMOID => S::div(one, S::add(one, exp::<S>(S::sub(S::splat(0.0), x)))),
+            RELU2 => {
+                let positive = S::max(x, S::splat(0.0));
+                S::mul(positive, positive)
             }
             _ => S::max(x, S::splat(0.0)),
         }

@@ -81,6 +81,7 @@ fn attention_layer(graph: &Graph, node: &Node) -> Option<kernels::Attention> {
         mask,
         window,
         softcap,
+        ..
     } = node.op
     else {
         return None;
@@ -186,7 +187,7 @@ impl Planner<'_> {
             Op::Embedding {} if node.ty.dtype == DType::F32 && ty.dtype == DType::I32 => {
                 rows::embedding(pool, label, Table::new(self.source, weight()?).ok()?)
             }
-            Op::RmsNorm { epsilon } if floats => {
+            Op::RmsNorm { epsilon, .. } if floats => {
                 let weight = linear::vector(self.source, weight()?).ok()?;
                 rows::rms_norm(pool, label, weight, epsilon)
             }

@@ -45,7 +45,7 @@ pub(super) fn record(plan: &Plan, step: &Step, machine: &Machine<'_>) -> Result<
                 None => product,
             }
         }
-        Op::RmsNorm { epsilon } => {
+        Op::RmsNorm { epsilon, .. } => {
             ops::rms_norm(&wide(0)?, &parameter(plan, step, 0)?, *epsilon as f32, s)?
         }
         Op::Rope {
@@ -53,6 +53,7 @@ pub(super) fn record(plan: &Plan, step: &Step, machine: &Machine<'_>) -> Result<
             base,
             pairing,
             scaling,
+            ..
         } => {
             let frequencies = rope::frequencies(*dims, *base, scaling);
             let starts = machine.starts(step.operands[1])?;
@@ -193,6 +194,22 @@ fn activate(x: &Array, activation: Activation, s: &Stream) -> Result<Array, Fail
             let inner = ops::binary(Binary::Add, x, &cubic, s)?;
             let factor = scalar((2.0 / std::f64::consts::PI).sqrt(), s)?;
             half_of(&ops::unary(Unary::Tanh, &times(&inner, &factor)?, s)?)
+        }
+        Activation::Relu2 => {
+            let positive = ops::binary(Binary::Maximum, x, &scalar(0.0, s)?, s)?;
+            Ok(times(&positive, &positive)?)
+        }
+        Activation::QuickGelu => {
+            let scaled = times(x, &scalar(1.702, s)?)?;
+            Ok(times(x, &ops::unary(Unary::Sigmoid, &scaled, s)?)?)
+        }
+        Activation::Tanh => Ok(ops::unary(Unary::Tanh, x, s)?),
+        Activation::Sigmoid => Ok(ops::unary(Unary::Sigmoid, x, s)?),
+        Activation::Softplus => {
+            let positive = ops::binary(Binary::Maximum, x, &scalar(0.0, s)?, s)?;
+            let size = ops::unary(Unary::Negate, &ops::unary(Unary::Abs, x, s)?, s)?;
+            let small = ops::unary(Unary::Log1p, &ops::unary(Unary::Exp, &size, s)?, s)?;
+            Ok(ops::binary(Binary::Add, &positive, &small, s)?)
         }
     }
 }

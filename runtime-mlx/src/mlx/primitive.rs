@@ -29,6 +29,7 @@ pub(super) fn record(plan: &Plan, step: &Step, machine: &Machine<'_>) -> Result<
         Op::Abs {} => unary(Unary::Abs),
         Op::Exp {} => unary(Unary::Exp),
         Op::Log {} => unary(Unary::Log),
+        Op::Log1p {} => unary(Unary::Log1p),
         Op::Rsqrt {} => unary(Unary::Rsqrt),
         Op::Sqrt {} => unary(Unary::Sqrt),
         Op::Sin {} => unary(Unary::Sin),

@@ -38,6 +38,8 @@ Result unary(Unary kind, const Array& x, const Stream& s) {
       return boxed(mx::exp(x, s));
     case Unary::Log:
       return boxed(mx::log(x, s));
+    case Unary::Log1p:
+      return boxed(mx::log1p(x, s));
     case Unary::Rsqrt:
       return boxed(mx::rsqrt(x, s));
     case Unary::Sqrt:

@@ -24,6 +24,7 @@ pub(crate) mod ffi {
         Abs,
         Exp,
         Log,
+        Log1p,
         Rsqrt,
         Sqrt,
         Sin,

@@ -55,7 +55,7 @@ macro_rules! rope {
             let x = s.f32(&[B, T, n(2), n($width)]);
             let start = s.i32(&[B], &$starts);
             s.builder
-                .rope(x, start, $dims, 10_000.0, Pairing::$pairing, $scaling)
+                .rope(x, start, $dims, 10_000.0, Pairing::$pairing, $scaling, 1.0)
         }
     };
 }
@@ -69,7 +69,7 @@ macro_rules! attention {
             let start = s.i32(&[B], &$starts);
             let state = s.state(2, 16);
             s.builder
-                .attention(q, k, v, start, state, 0.25, Mask::$mask, $window, $softcap)
+                .attention(q, k, v, start, None, state, 0.25, Mask::$mask, $window, None, $softcap, vec![])
         }
     };
 }
@@ -358,17 +358,17 @@ pub(crate) const CASES: &[(&str, Build)] = &[
     ("rms_norm", |s| {
         let x = s.f32(&[B, T, n(100)]);
         let weight = s.weight(&[100], WeightFormat::Dense(DType::BF16));
-        s.builder.rms_norm(x, weight, 1e-5)
+        s.builder.rms_norm(x, Some(weight), 1e-5, 0.0)
     }),
     ("rms_norm of heads", |s| {
         let x = s.f32(&[B, T, n(4), n(16)]);
         let weight = s.dense(&[16]);
-        s.builder.rms_norm(x, weight, 1e-6)
+        s.builder.rms_norm(x, Some(weight), 1e-6, 0.0)
     }),
     ("rms_norm bf16", |s| {
         let x = s.input(DType::BF16, &[B, T, n(64)], -2.0, 2.0);
         let weight = s.dense(&[64]);
-        s.builder.rms_norm(x, weight, 1e-6)
+        s.builder.rms_norm(x, Some(weight), 1e-6, 0.0)
     }),
     ("rope", rope!([0, 40], 16, 16, Half, RopeScaling::None)),
     (

@@ -1,7 +1,7 @@
 //! A graph under construction with random inputs and weights.
 
 use mlxcel_ir::{
-    Bindings, Builder, DType, Dim, Graph, HostTensor, StateDecl, StateId, TensorType, ValueId,
+    Bindings, Builder, DType, Dim, Graph, HostTensor, StateDecl, StateKind, StateId, TensorType, ValueId,
     WeightData, WeightDecl, WeightFormat, WeightId, WeightSource,
 };
 use std::collections::HashMap;
@@ -162,6 +162,7 @@ impl Setting {
         self.builder.state(StateDecl {
             name: "cache".into(),
             heads,
+            kind: StateKind::Cache,
             key_dim: width,
             value_dim: width,
             dtype: DType::F32,

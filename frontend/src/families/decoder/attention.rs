@@ -2,7 +2,7 @@
 
 use super::Work;
 use crate::LoadError;
-use mlxcel_ir::{DType, Mask, Pairing, StateDecl, StateId, Symbol, ValueId};
+use mlxcel_ir::{DType, Mask, Pairing, StateDecl, StateId, StateKind, Symbol, ValueId};
 
 impl Work<'_> {
     /// Attention of the normed `x[B, T, H]` to the layer's cache and itself.
@@ -31,11 +31,14 @@ impl Work<'_> {
                 k,
                 v,
                 self.start,
+                None,
                 cache,
                 scale,
                 Mask::Causal,
                 window,
                 None,
+                None,
+                Vec::new(),
             )
             .or_else(self.fail())?;
         self.builder.name(attended, named("attention"));
@@ -75,10 +78,10 @@ impl Work<'_> {
         if self.decoder.qk_norm {
             split = self.norm(split, &within("_norm"), width, named("_norm"))?;
         }
-        let (base, scaling) = (config.rope.base, config.rope.scaling);
+        let (base, scaling) = (config.rope.base, config.rope.scaling.clone());
         let turned = self
             .builder
-            .rope(split, self.start, width, base, Pairing::Half, scaling)
+            .rope(split, self.start, width, base, Pairing::Half, scaling, 1.0)
             .or_else(self.fail())?;
         self.builder.name(turned, named("_rope"));
         Ok(turned)
@@ -99,6 +102,7 @@ impl Work<'_> {
     fn cache(&mut self, layer: usize) -> StateId {
         self.builder.state(StateDecl {
             name: format!("cache.{layer}"),
+            kind: StateKind::Cache,
             heads: self.config.kv_heads,
             key_dim: self.config.head_dim,
             value_dim: self.config.head_dim,
