@@ -7,7 +7,8 @@
 
 use crate::graph::{Graph, StateDecl};
 use crate::{
-    DType, Dim, Op, StateId, StateKind, StatePart, Symbol, TensorType, ValueId, WeightDecl, WeightId,
+    DType, Dim, Op, StateId, StateKind, StatePart, Symbol, TensorType, ValueId, WeightDecl,
+    WeightId,
 };
 
 /// What an op is applied to.
@@ -382,7 +383,9 @@ pub(crate) fn top_k(op: &Op, site: &Site<'_>) -> Inferred {
     let x = site.operands[0];
     require_float("x", x)?;
     let Some((&Dim::Fixed(size), rows)) = x.shape.split_last() else {
-        return Err(format!("the last dimension of `x` must be a number, is {x}"));
+        return Err(format!(
+            "the last dimension of `x` must be a number, is {x}"
+        ));
     };
     require(*count > 0 && *count <= size, || {
         format!("`count` must be between 1 and {size}, is {count}")
@@ -535,7 +538,11 @@ pub(crate) fn causal_convolution(_: &Op, site: &Site<'_>) -> Inferred {
             )
         })?;
     }
-    require_memory(site, x.dtype, [1, width.saturating_sub(1), channels].map(Dim::Fixed))?;
+    require_memory(
+        site,
+        x.dtype,
+        [1, width.saturating_sub(1), channels].map(Dim::Fixed),
+    )?;
     Ok(x.clone())
 }
 
@@ -557,11 +564,15 @@ pub(crate) fn recurrence(_: &Op, site: &Site<'_>) -> Inferred {
         .chain(names.into_iter().zip(others.iter().copied()))
     {
         let groups = ty.shape.get(2).and_then(|dim| dim.fixed()).unwrap_or(0);
-        let shared = groups > 0 && heads.fixed().is_some_and(|heads| heads.is_multiple_of(groups));
+        let shared = groups > 0
+            && heads
+                .fixed()
+                .is_some_and(|heads| heads.is_multiple_of(groups));
         let expected = [rows, tokens, Dim::Fixed(groups), key.shape[3]];
-        require(shared && ty.dtype == value.dtype && ty.shape == expected, || {
-            format!("`{name}` must be [B, T, G, K] with {heads} heads in G groups, is {ty}")
-        })?;
+        require(
+            shared && ty.dtype == value.dtype && ty.shape == expected,
+            || format!("`{name}` must be [B, T, G, K] with {heads} heads in G groups, is {ty}"),
+        )?;
     }
     let fits = decay.dtype == value.dtype
         && decay.rank() == 4
@@ -651,7 +662,10 @@ pub(crate) fn expert_linear(_: &Op, site: &Site<'_>) -> Inferred {
             )
         })?;
     }
-    Ok(TensorType::new(x.dtype, [rows, tokens, chosen, Dim::Fixed(outputs)]))
+    Ok(TensorType::new(
+        x.dtype,
+        [rows, tokens, chosen, Dim::Fixed(outputs)],
+    ))
 }
 
 pub(crate) fn norm(op: &Op, site: &Site<'_>) -> Inferred {
@@ -720,7 +734,11 @@ pub(crate) fn rope(op: &Op, site: &Site<'_>) -> Inferred {
         }
         crate::RopeScaling::Factors(ref factors) => {
             require(factors.len() == dims / 2, || {
-                format!("{} pairs need as many factors, not {}", dims / 2, factors.len())
+                format!(
+                    "{} pairs need as many factors, not {}",
+                    dims / 2,
+                    factors.len()
+                )
             })?;
             require(factors.iter().all(|&factor| factor > 0.0), || {
                 "factors must be above 0".into()
@@ -791,9 +809,10 @@ pub(crate) fn attention(op: &Op, site: &Site<'_>) -> Inferred {
     require(*window != Some(0), || "`window` must be at least 1".into())?;
     require(*chunk != Some(0), || "`chunk` must be at least 1".into())?;
     let sloped = slopes.is_empty() || slopes.len() == heads;
-    require(sloped && slopes.iter().all(|slope| slope.is_finite()), || {
-        format!("`slopes` must be none or one finite number for each of {heads} heads")
-    })?;
+    require(
+        sloped && slopes.iter().all(|slope| slope.is_finite()),
+        || format!("`slopes` must be none or one finite number for each of {heads} heads"),
+    )?;
     if let Some(sinks) = site.weights.first() {
         require(sinks.shape == [heads], || {
             format!(
@@ -818,9 +837,8 @@ pub(crate) fn mutual_attention(op: &Op, site: &Site<'_>) -> Inferred {
         require_rank(name, ty, 4)?;
     }
     require_vector("length", length, DType::I32, q.shape[0])?;
-    let rows = |heads: Dim, width: Dim| {
-        TensorType::new(q.dtype, [q.shape[0], q.shape[1], heads, width])
-    };
+    let rows =
+        |heads: Dim, width: Dim| TensorType::new(q.dtype, [q.shape[0], q.shape[1], heads, width]);
     for (name, ty, expected) in [
         ("k", k, rows(k.shape[2], q.shape[3])),
         ("v", v, rows(k.shape[2], v.shape[3])),

@@ -16,7 +16,9 @@ pub use tensor::{Elements, Tensor};
 
 use crate::decompose::decompose;
 use crate::weight::dequantize;
-use crate::{Bindings, BuildError, DType, Graph, HostTensor, Node, Symbol, TensorType, WeightSource};
+use crate::{
+    Bindings, BuildError, DType, Graph, HostTensor, Node, Symbol, TensorType, WeightSource,
+};
 use std::sync::{Arc, OnceLock};
 
 /// Why a graph could not be interpreted.

@@ -25,7 +25,8 @@ pub fn frequencies(dims: usize, base: f64, scaling: &RopeScaling) -> Vec<f64> {
             whole,
         } => {
             // The pair, as a real number, that turns `turns` times within `original` positions.
-            let pair = |turns: f64| dims as f64 * (original / (turns * TAU)).ln() / (2.0 * base.ln());
+            let pair =
+                |turns: f64| dims as f64 * (original / (turns * TAU)).ln() / (2.0 * base.ln());
             let (mut low, mut high) = (pair(fast), pair(slow));
             if whole {
                 (low, high) = (low.floor(), high.ceil());

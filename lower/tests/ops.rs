@@ -126,7 +126,20 @@ fn attend(
     softcap: Option<f64>,
 ) -> Result<ValueId, BuildError> {
     let state = cache(b);
-    b.attention(Q, K, K, S, None, state, 0.35, Mask::Causal, window, None, softcap, vec![])
+    b.attention(
+        Q,
+        K,
+        K,
+        S,
+        None,
+        state,
+        0.35,
+        Mask::Causal,
+        window,
+        None,
+        softcap,
+        vec![],
+    )
 }
 
 /// Attention of one token per row.
@@ -134,7 +147,20 @@ fn attend_one(b: &mut Builder, mask: Mask) -> Result<ValueId, BuildError> {
     let state = cache(b);
     let q = b.slice(Q, 1, 0, 1, 1)?;
     let k = b.slice(K, 1, 0, 1, 1)?;
-    b.attention(q, k, k, S, None, state, 0.35, mask, None, None, None, vec![])
+    b.attention(
+        q,
+        k,
+        k,
+        S,
+        None,
+        state,
+        0.35,
+        mask,
+        None,
+        None,
+        None,
+        vec![],
+    )
 }
 
 const FUNCTIONS: &[(&str, Build)] = &[

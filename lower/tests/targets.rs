@@ -37,12 +37,25 @@ fn layer(tokens: usize) -> Result<FunctionSpec, BuildError> {
         dtype: DType::F32,
     });
     let x = b.embedding(input, table)?;
-    let normal = b.rms_norm(x, norm, 1e-5)?;
+    let normal = b.rms_norm(x, Some(norm), 1e-5, 0.0)?;
     let q = b.linear(normal, projection, None)?;
     let q = b.reshape(q, vec![rows, new, 4.into(), 16.into()])?;
     let q = b.rope(q, start, 16, 1e4, Pairing::Half, RopeScaling::None, 1.0)?;
     let k = b.slice(q, 2, 0, 2, 1)?;
-    let mixed = b.attention(q, k, k, start, None, state, 0.25, Mask::Causal, None, None, None, vec![])?;
+    let mixed = b.attention(
+        q,
+        k,
+        k,
+        start,
+        None,
+        state,
+        0.25,
+        Mask::Causal,
+        None,
+        None,
+        None,
+        vec![],
+    )?;
     let mixed = b.reshape(mixed, vec![rows, new, 64.into()])?;
     let x = b.add(x, mixed)?;
     let logits = b.linear(x, table, None)?;

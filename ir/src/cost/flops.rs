@@ -79,9 +79,15 @@ pub(super) fn flops(sizes: &Sizes<'_>, node: &Node) -> Result<u64, Unbound> {
             };
             let value = sizes.dims(&node.ty)?.last().copied().unwrap_or(0);
             let each = key.saturating_add(value).saturating_mul(2);
-            [rows, tokens, tokens, heads, each.saturating_add(SOFTMAX + 1)]
-                .into_iter()
-                .fold(1, u64::saturating_mul)
+            [
+                rows,
+                tokens,
+                tokens,
+                heads,
+                each.saturating_add(SOFTMAX + 1),
+            ]
+            .into_iter()
+            .fold(1, u64::saturating_mul)
         }
         // Each element of a pair is two products and a sum; the angles are shared by all heads.
         Op::Rope { dims, .. } => {

@@ -32,7 +32,12 @@ impl Heads {
     }
 
     /// `scale * q · keysᵀ`, `[B, kv_heads, T, group, S]`.
-    fn scores(&self, builder: &mut Builder, keys: ValueId, scale: f64) -> Result<ValueId, BuildError> {
+    fn scores(
+        &self,
+        builder: &mut Builder,
+        keys: ValueId,
+        scale: f64,
+    ) -> Result<ValueId, BuildError> {
         let scores = builder.dot(self.q, keys, vec![0, 2], vec![0, 2], vec![4], vec![3])?;
         let factor = full(builder, scores, scale)?;
         builder.multiply(scores, factor)

@@ -51,7 +51,11 @@ pub(super) fn convolution<F: Float>(
         let seen = count(operands[1], row, tokens)? * channels;
         memory.copy_from_slice(&line[seen..][..past]);
     }
-    Ok(Tensor::float(node.ty.dtype, operands[0].shape.clone(), result))
+    Ok(Tensor::float(
+        node.ty.dtype,
+        operands[0].shape.clone(),
+        result,
+    ))
 }
 
 fn rounded<F: Float>(numbers: &[F], node: &Node) -> Vec<F> {
@@ -88,7 +92,11 @@ pub(super) fn recurrence<F: Float>(
             let memory = &mut memory[(row * heads + head) * keys * width..][..keys * width];
             for token in 0..seen {
                 let place = row * tokens + token;
-                let (query, key, value) = (part(0, place, head), part(1, place, head), part(2, place, head));
+                let (query, key, value) = (
+                    part(0, place, head),
+                    part(1, place, head),
+                    part(2, place, head),
+                );
                 let decay = part(3, place, head);
                 for (line, key) in memory.chunks_exact_mut(width).zip(0..) {
                     let decay = decay[key.min(decay.len() - 1)];
@@ -98,10 +106,14 @@ pub(super) fn recurrence<F: Float>(
                     let (erase, write) = (part(4, place, head), part(5, place, head));
                     let mut seen = vec![F::default(); width];
                     for (line, &erase) in memory.chunks_exact(width).zip(erase) {
-                        seen.iter_mut().zip(line).for_each(|(s, &m)| *s = *s + erase * m);
+                        seen.iter_mut()
+                            .zip(line)
+                            .for_each(|(s, &m)| *s = *s + erase * m);
                     }
                     for (line, &write) in memory.chunks_exact_mut(width).zip(write) {
-                        line.iter_mut().zip(&seen).for_each(|(m, &s)| *m = *m - write * s);
+                        line.iter_mut()
+                            .zip(&seen)
+                            .for_each(|(m, &s)| *m = *m - write * s);
                     }
                 }
                 let result = &mut result[(place * heads + head) * width..][..width];
@@ -114,5 +126,9 @@ pub(super) fn recurrence<F: Float>(
             }
         }
     }
-    Ok(Tensor::float(node.ty.dtype, vectors[2].shape.clone(), result))
+    Ok(Tensor::float(
+        node.ty.dtype,
+        vectors[2].shape.clone(),
+        result,
+    ))
 }

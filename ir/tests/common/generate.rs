@@ -3,8 +3,8 @@
 use crate::common::{Step, Weights, bytes};
 use mlxcel_ir::{
     Activation, Bindings, BuildError, Builder, Comparison, DType, Dim, Graph, HostTensor, Mask, Op,
-    Pairing, Reduction, RopeScaling, StateDecl, StateKind, StatePart, Symbol, TensorType, ValueId, WeightDecl,
-    WeightFormat, WeightId,
+    Pairing, Reduction, RopeScaling, StateDecl, StateKind, StatePart, Symbol, TensorType, ValueId,
+    WeightDecl, WeightFormat, WeightId,
 };
 use std::sync::Arc;
 

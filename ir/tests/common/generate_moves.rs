@@ -81,7 +81,8 @@ impl Generator<'_, '_> {
                 let weight = self.weight(vec![4, 3]);
                 let bias = (self.tape.below(2) == 0).then(|| self.weight(vec![4]));
                 let state = mlxcel_ir::StateId(2);
-                self.builder.causal_convolution(x, length, weight, bias, state)
+                self.builder
+                    .causal_convolution(x, length, weight, bias, state)
             }
             0 => {
                 let x = self.pick(|ty| ty.dtype != DType::Bool && ty.rank() > 0)?;
@@ -136,13 +137,19 @@ impl Generator<'_, '_> {
                 let weight = self.weight(vec![4, 4, 4]);
                 let once = self.builder.expert_linear(x, experts, weight, None).ok()?;
                 let bias = self.weight(vec![4, 4]);
-                Some(self.builder.expert_linear(once, experts, weight, Some(bias)))
+                Some(
+                    self.builder
+                        .expert_linear(once, experts, weight, Some(bias)),
+                )
             }
             11 => {
                 let q = self.pick(|ty| *ty == heads)?;
                 let (k, v) = (self.twin(q)?, self.twin(q)?);
                 let window = self.tape.of(&[None, Some(1)]);
-                Some(self.builder.mutual_attention(q, k, v, ValueId(7), 0.5, window))
+                Some(
+                    self.builder
+                        .mutual_attention(q, k, v, ValueId(7), 0.5, window),
+                )
             }
             12 => {
                 let which = 1 + self.tape.below(2);
@@ -154,7 +161,9 @@ impl Generator<'_, '_> {
                 let decay = self.builder.sigmoid(decay).ok()?;
                 let (length, state) = (ValueId(7), mlxcel_ir::StateId(2 + which as u32));
                 Some(match which {
-                    1 => self.builder.recurrence(query, key, value, decay, length, state),
+                    1 => self
+                        .builder
+                        .recurrence(query, key, value, decay, length, state),
                     _ => {
                         let key = self.builder.sigmoid(key).ok()?;
                         let b = &mut self.builder;
@@ -202,7 +211,10 @@ impl Generator<'_, '_> {
                         whole: true,
                     },
                 ]);
-                Some(self.builder.rope(x, start, dims, 1e4, pairing, scaling, 1.0))
+                Some(
+                    self.builder
+                        .rope(x, start, dims, 1e4, pairing, scaling, 1.0),
+                )
             }
             4 => {
                 let q = self.pick(|ty| *ty == heads)?;
@@ -214,9 +226,9 @@ impl Generator<'_, '_> {
                 let chunk = self.tape.of(&[None, Some(2)]);
                 let slopes = self.tape.of(&[vec![], vec![0.5, 0.25]]);
                 let sinks = (self.tape.below(2) == 0).then(|| self.weight(vec![2]));
-                let built = self
-                    .builder
-                    .attention(q, k, v, start, sinks, state, 0.5, mask, window, chunk, softcap, slopes);
+                let built = self.builder.attention(
+                    q, k, v, start, sinks, state, 0.5, mask, window, chunk, softcap, slopes,
+                );
                 Some(built)
             }
             5 => {

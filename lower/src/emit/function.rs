@@ -34,7 +34,10 @@ fn legal(graph: &Graph) -> Result<Graph, BuildError> {
 fn buffers(graph: &Graph) -> impl Iterator<Item = (StateId, StatePart, TensorType)> {
     graph.states.iter().enumerate().flat_map(|(index, state)| {
         let id = StateId(index as u32);
-        state.parts().iter().map(move |&part| (id, part, state.buffer(part)))
+        state
+            .parts()
+            .iter()
+            .map(move |&part| (id, part, state.buffer(part)))
     })
 }
 

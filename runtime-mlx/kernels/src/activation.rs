@@ -143,7 +143,11 @@ impl Gate {
         for i in 0..self.count {
             // SAFETY: the index is below `count`.
             unsafe {
-                let up = if self.up.is_null() { 1.0 } else { *self.up.add(i) };
+                let up = if self.up.is_null() {
+                    1.0
+                } else {
+                    *self.up.add(i)
+                };
                 *self.to.add(i) = activation(*self.gate.add(i)) * up;
             }
         }

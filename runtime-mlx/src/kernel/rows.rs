@@ -47,7 +47,8 @@ pub(super) fn rope(
         dims,
         base,
         pairing,
-        scaling,
+        ref scaling,
+        ..
     } = op
     else {
         return Err("is no rope".into());
@@ -56,7 +57,7 @@ pub(super) fn rope(
     let (Some(heads), Some(dim)) = (size(2), size(3)) else {
         return Err("heads of an open size".into());
     };
-    let frequencies = rope::frequencies(dims, base, &scaling);
+    let frequencies = rope::frequencies(dims, base, scaling);
     let pool = pool.clone();
     Ok(fixed(label, move |inputs, outputs| {
         let (x, starts) = (floats(inputs, 0)?, integers(inputs, 1)?);

@@ -97,6 +97,7 @@ pub(super) fn record(plan: &Plan, step: &Step, machine: &mut Machine<'_>) -> Res
         mask,
         window,
         softcap,
+        ..
     } = node.op
     else {
         return Err("is no attention".into());

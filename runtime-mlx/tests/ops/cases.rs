@@ -68,8 +68,20 @@ macro_rules! attention {
             let v = s.f32(&[B, T, n(2), n(16)]);
             let start = s.i32(&[B], &$starts);
             let state = s.state(2, 16);
-            s.builder
-                .attention(q, k, v, start, None, state, 0.25, Mask::$mask, $window, None, $softcap, vec![])
+            s.builder.attention(
+                q,
+                k,
+                v,
+                start,
+                None,
+                state,
+                0.25,
+                Mask::$mask,
+                $window,
+                None,
+                $softcap,
+                vec![],
+            )
         }
     };
 }

@@ -1,8 +1,8 @@
 //! A graph under construction with random inputs and weights.
 
 use mlxcel_ir::{
-    Bindings, Builder, DType, Dim, Graph, HostTensor, StateDecl, StateKind, StateId, TensorType, ValueId,
-    WeightData, WeightDecl, WeightFormat, WeightId, WeightSource,
+    Bindings, Builder, DType, Dim, Graph, HostTensor, StateDecl, StateId, StateKind, TensorType,
+    ValueId, WeightData, WeightDecl, WeightFormat, WeightId, WeightSource,
 };
 use std::collections::HashMap;
 
