@@ -206,11 +206,9 @@ impl Weights {
                     "must have shape {shape:?} ({reason}), has {:?}{}",
                     declaration.shape,
                     match declaration.format {
-                        WeightFormat::Affine { bits, group, .. } => format!(
-                            " if stored with {bits} bits in groups of {group}, as the \
-                             quantization of the model says"
-                        ),
                         WeightFormat::Dense(_) => String::new(),
+                        format =>
+                            format!(" if stored as {format}, as the quantization of the model says"),
                     }
                 ),
             });

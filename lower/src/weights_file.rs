@@ -6,7 +6,8 @@
 
 use crate::CompileError;
 use mlxcel_frontend::artifact::parameter_names;
-use mlxcel_ir::{DType, WeightDecl, WeightFormat, WeightSource};
+use mlxcel_ir::weight::PartType;
+use mlxcel_ir::{DType, WeightDecl, WeightSource};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -55,14 +56,13 @@ pub(crate) fn write(
                 ),
             });
         }
-        let layouts = layouts(weight);
         let names = parameter_names(&weight.name);
-        for ((name, (dtype, shape)), bytes) in names.into_iter().zip(layouts).zip(slices) {
+        for ((name, part), bytes) in names.into_iter().zip(weight.parts()).zip(slices) {
             if !bytes.is_empty() {
                 parts.push(Part {
                     name,
-                    dtype,
-                    shape,
+                    dtype: type_name(part.element),
+                    shape: part.shape,
                     bytes,
                 });
             }
@@ -108,41 +108,17 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn dtype_name(dtype: DType) -> &'static str {
-    match dtype {
-        DType::Bool => "BOOL",
-        DType::I32 => "I32",
-        DType::U32 => "U32",
-        DType::F16 => "F16",
-        DType::BF16 => "BF16",
-        DType::F32 => "F32",
-    }
-}
-
-/// Element types and shapes of values, scales and biases.
-fn layouts(weight: &WeightDecl) -> [(&'static str, Vec<usize>); 3] {
-    match weight.format {
-        WeightFormat::Dense(dtype) => {
-            let none = || (dtype_name(dtype), Vec::new());
-            [(dtype_name(dtype), weight.shape.clone()), none(), none()]
-        }
-        WeightFormat::Affine { bits, group, scale } => {
-            let last_as = |size: usize| {
-                let mut shape = weight.shape.clone();
-                if let Some(last) = shape.last_mut() {
-                    *last = size;
-                }
-                shape
-            };
-            let width = weight.shape.last().copied().unwrap_or(0);
-            let words = last_as(width * usize::from(bits) / 32);
-            let sides = last_as(width.checked_div(group).unwrap_or(0));
-            [
-                ("U32", words),
-                (dtype_name(scale), sides.clone()),
-                (dtype_name(scale), sides),
-            ]
-        }
+fn type_name(element: PartType) -> &'static str {
+    match element {
+        PartType::U8 => "U8",
+        PartType::Element(dtype) => match dtype {
+            DType::Bool => "BOOL",
+            DType::I32 => "I32",
+            DType::U32 => "U32",
+            DType::F16 => "F16",
+            DType::BF16 => "BF16",
+            DType::F32 => "F32",
+        },
     }
 }
 
@@ -192,7 +168,7 @@ fn header(parts: &[Part<'_>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mlxcel_ir::WeightData;
+    use mlxcel_ir::{WeightData, WeightFormat};
 
     struct Source;
 

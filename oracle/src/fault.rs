@@ -1,5 +1,6 @@
 //! Deliberate faults, for testing that the oracle finds them.
 
+use mlxcel_ir::weight::Sides;
 use mlxcel_ir::{WeightData, WeightDecl, WeightFormat, WeightSource};
 use std::sync::Arc;
 
@@ -15,18 +16,30 @@ pub struct PerturbedWeight {
 impl PerturbedWeight {
     /// The weights of `source` with the first half of `declaration`'s numbers scaled by about two:
     /// the exponent of each dense number, or of each scale of a quantised weight, goes up by one.
+    /// Scales of K-quants are those of 256 numbers.
     ///
     /// Returns `None` if `source` has no such weight.
     pub fn new(source: Arc<dyn WeightSource>, declaration: &WeightDecl) -> Option<Self> {
         let data = source.get(&declaration.name)?;
         let (mut values, mut scales) = (data.values.to_vec(), data.scales.to_vec());
-        let (numbers, dtype) = match declaration.format {
-            WeightFormat::Dense(dtype) => (&mut values, dtype),
-            WeightFormat::Affine { scale, .. } => (&mut scales, scale),
-        };
-        let half = numbers.len() / 2;
-        for bytes in numbers[..half].chunks_exact_mut(dtype.size()) {
-            double(bytes, dtype);
+        let half = |numbers: &[u8]| numbers.len() / 2;
+        match (declaration.format, declaration.format.coded()) {
+            (WeightFormat::Dense(dtype), _) => {
+                let half = half(&values);
+                double_all(&mut values[..half], dtype);
+            }
+            (_, Some(coded)) => {
+                let half = half(&scales);
+                let scales = &mut scales[..half];
+                match coded.sides {
+                    Sides::Pairs(dtype) | Sides::Blocks(dtype) => double_all(scales, dtype),
+                    Sides::Nested { .. } => double_all(scales, mlxcel_ir::DType::F16),
+                    // The exponent starts at bit 0 or 3.
+                    Sides::E8M0 => scales.iter_mut().for_each(|scale| raise(scale, 1, 0xff)),
+                    Sides::E4M3 => scales.iter_mut().for_each(|scale| raise(scale, 8, 0x78)),
+                }
+            }
+            _ => {}
         }
         Some(Self {
             source,
@@ -34,6 +47,19 @@ impl PerturbedWeight {
             values,
             scales,
         })
+    }
+}
+
+fn double_all(numbers: &mut [u8], dtype: mlxcel_ir::DType) {
+    for bytes in numbers.chunks_exact_mut(dtype.size()) {
+        double(bytes, dtype);
+    }
+}
+
+/// Adds `one` to the exponent in the bits `mask`, if it stays below the largest.
+fn raise(scale: &mut u8, one: u8, mask: u8) {
+    if *scale & mask < mask - one {
+        *scale += one;
     }
 }
 

@@ -80,6 +80,11 @@ impl Loader<'_> {
                 let array = self.array(data.values, &declaration.shape, stored)?;
                 Ok(Weight::Dense(self.float(array, stored)?))
             }
+            WeightFormat::MxFp4
+            | WeightFormat::MxFp8
+            | WeightFormat::NvFp4
+            | WeightFormat::Fp8Block { .. }
+            | WeightFormat::KQuant { .. } => self.dense(declaration),
             WeightFormat::Affine { bits, group, scale } => {
                 // The forms that MLX's own product is compiled for.
                 let known = [32, 64, 128].contains(&group) && [2, 3, 4, 5, 6, 8].contains(&bits);
@@ -150,7 +155,7 @@ impl Loader<'_> {
         };
         let weight = match declaration.format {
             WeightFormat::Dense(_) => self.make(declaration),
-            WeightFormat::Affine { .. } => self.dense(declaration),
+            _ => self.dense(declaration),
         };
         match weight.map_err(fail)? {
             Weight::Dense(array) => Ok(array),

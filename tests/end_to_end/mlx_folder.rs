@@ -74,6 +74,7 @@ fn parts<'a>(declaration: &WeightDecl, data: [&'a [u8]; 3]) -> Vec<(String, Tens
                 named(format!("{module}.biases"), name_of(scale), groups, biases),
             ]
         }
+        format => panic!("{} is {format}", declaration.name),
     }
 }
 
@@ -122,7 +123,7 @@ fn config(model: &Model, weights: &[WeightDecl]) -> Value {
             WeightFormat::Affine { bits, group, .. } => {
                 Some((module(weight), json!({"group_size": group, "bits": bits})))
             }
-            WeightFormat::Dense(_) => None,
+            _ => None,
         })
         .collect();
     let count = |format: &Value| modules.iter().filter(|(_, other)| other == format).count();

@@ -65,15 +65,26 @@ impl Parser<'_> {
             Token::Mark('(') => self.list('(', ')', Self::attribute)?,
             _ => Vec::new(),
         };
-        let Some(Ok(bits)) = word.strip_prefix("affine").map(str::parse) else {
-            return Err(here.error(format!(
-                "expected an element type or affine4(group = 64, scale = bf16), found `{word}`"
-            )));
-        };
-        Ok(WeightFormat::Affine {
-            bits,
-            group: parameter(here, &word, &parameters, "group")?,
-            scale: parameter(here, &word, &parameters, "scale")?,
+        let bits = |prefix| word.strip_prefix(prefix).map(str::parse);
+        Ok(match (word.as_str(), bits("affine"), bits("kquant")) {
+            ("mxfp4", ..) => WeightFormat::MxFp4,
+            ("mxfp8", ..) => WeightFormat::MxFp8,
+            ("nvfp4", ..) => WeightFormat::NvFp4,
+            ("fp8block", ..) => WeightFormat::Fp8Block {
+                scale: parameter(here, &word, &parameters, "scale")?,
+            },
+            (_, Some(Ok(bits)), _) => WeightFormat::Affine {
+                bits,
+                group: parameter(here, &word, &parameters, "group")?,
+                scale: parameter(here, &word, &parameters, "scale")?,
+            },
+            (_, _, Some(Ok(bits))) => WeightFormat::KQuant { bits },
+            _ => {
+                return Err(here.error(format!(
+                    "expected an element type, affine4(group = 64, scale = bf16), \
+                     fp8block(scale = f32), mxfp4, mxfp8, nvfp4 or kquant4, found `{word}`"
+                )));
+            }
         })
     }
 

@@ -25,31 +25,13 @@ fn bytes(width: usize, dims: impl ExactSizeIterator<Item = usize>) -> Result<(),
 /// Whether a weight is stored in whole words.
 pub(super) fn weight(declaration: &WeightDecl) -> Result<(), String> {
     let dims = declaration.shape.iter().copied();
-    match declaration.format {
-        WeightFormat::Dense(dtype) => {
-            require(dtype.is_float(), || {
-                format!("the element type must be a floating-point type, is {dtype}")
-            })?;
-            bytes(dtype.size(), dims)
-        }
-        WeightFormat::Affine { bits, group, scale } => {
-            // A code takes at most one byte, its share of a scale and a bias four each.
-            bytes(9, dims)?;
-            require(matches!(bits, 2 | 3 | 4 | 6 | 8), || {
-                format!("bits must be 2, 3, 4, 6 or 8, are {bits}")
-            })?;
-            require(scale.is_float(), || {
-                format!("the scale must be of a floating-point type, is {scale}")
-            })?;
-            let last = declaration.shape.last().copied().unwrap_or(0);
-            require(group > 0 && last > 0 && last.is_multiple_of(group), || {
-                format!("groups of {group} must divide the last dimension, which is {last}")
-            })?;
-            require((last * usize::from(bits)).is_multiple_of(32), || {
-                format!("{last} codes of {bits} bits must fill whole 32-bit words")
-            })
-        }
-    }
+    let widest = match declaration.format {
+        WeightFormat::Dense(dtype) => dtype.size(),
+        // A code takes at most one byte, its share of a scale and a bias four each.
+        _ => 9,
+    };
+    bytes(widest, dims)?;
+    declaration.format.check(&declaration.shape)
 }
 
 /// Whether a state holds something.

@@ -161,7 +161,7 @@ impl Generator<'_, '_> {
         let affine = shape.last() == Some(&32) && self.tape.below(2) == 0;
         let format = match affine {
             true => WeightFormat::Affine {
-                bits: self.tape.of(&[2, 3, 4, 6, 8]),
+                bits: self.tape.of(&[2, 3, 4, 5, 6, 8]),
                 group: self.tape.of(&[16, 32]),
                 scale: self.tape.of(&dense),
             },

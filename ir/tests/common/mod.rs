@@ -2,9 +2,8 @@
 #![allow(dead_code, unreachable_pub)]
 
 use mlxcel_ir::interpret::{Float, Interpreter, States};
-use mlxcel_ir::{
-    Bindings, DType, Graph, HostTensor, WeightData, WeightDecl, WeightFormat, WeightSource,
-};
+use mlxcel_ir::weight::PartType;
+use mlxcel_ir::{Bindings, DType, Graph, HostTensor, WeightData, WeightDecl, WeightSource};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -26,21 +25,21 @@ impl Weights {
     /// Stores the weight that `declaration` declares: its elements, or its codes with scales and
     /// biases.
     pub fn insert(&mut self, declaration: &WeightDecl, parts: [&[f64]; 3]) {
-        let [values, scales, biases] = parts;
-        let stored = match declaration.format {
-            WeightFormat::Dense(dtype) => [bytes(dtype, values), Vec::new(), Vec::new()],
-            WeightFormat::Affine { bits, scale, .. } => [
-                pack(bits, values),
-                bytes(scale, scales),
-                bytes(scale, biases),
-            ],
-        };
+        let coded = declaration.format.coded();
+        let types = declaration.parts().map(|part| part.element);
+        let mut stored = [0, 1, 2].map(|index| match types[index] {
+            PartType::Element(dtype) if dtype.is_float() => bytes(dtype, parts[index]),
+            _ => parts[index].iter().map(|&code| code as i32 as u8).collect(),
+        });
+        if let Some(coded) = coded {
+            stored[0] = pack(coded.code.bits(), parts[0]);
+        }
         self.0.insert(declaration.name.clone(), stored);
     }
 }
 
 /// Codes as a stream of bits, lowest first.
-fn pack(bits: u8, codes: &[f64]) -> Vec<u8> {
+fn pack(bits: usize, codes: &[f64]) -> Vec<u8> {
     let stream: Vec<bool> = codes
         .iter()
         .flat_map(|&code| (0..bits).map(move |bit| code as u32 >> bit & 1 == 1))

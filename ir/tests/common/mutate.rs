@@ -44,7 +44,7 @@ pub(crate) const MUTATIONS: &[(&str, Mutation, &str)] = &[
     ),
     ("output name empty", output_name_empty, "the name is empty"),
     ("output unknown", output_unknown, "there is no value"),
-    ("bits", bits, "bits must be 2, 3, 4, 6 or 8"),
+    ("bits", bits, "bits must be 2, 3, 4, 5, 6 or 8"),
     ("group", group, "must divide the last dimension"),
     (
         "weight element type",
@@ -179,7 +179,7 @@ fn affine(graph: &mut Graph) -> Option<(&mut u8, &mut usize)> {
 }
 
 fn bits(graph: &mut Graph, tape: &mut Tape<'_>) -> Option<()> {
-    *affine(graph)?.0 = [0, 1, 5, 7, 9, 255][tape.below(6)];
+    *affine(graph)?.0 = [0, 1, 10, 7, 9, 255][tape.below(6)];
     Some(())
 }
 

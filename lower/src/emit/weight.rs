@@ -155,6 +155,10 @@ impl<'c, 'a> Operations<'c, 'a> {
                 "the weight `{}` is of {dtype}; floats and affine codes can be compiled",
                 weight.name
             )),
+            format => Err(format!(
+                "the weight `{}` is of {format}; floats and affine codes can be compiled",
+                weight.name
+            )),
         }
     }
 

@@ -5,7 +5,7 @@
 //! `cargo bench -p mlxcel-kernels [-- linear | attention | rows | pool]`; `MLXCEL_THREADS` and
 //! `MLXCEL_KERNELS` choose threads and form.
 
-use mlxcel_ir::{Activation, DType, Mask, WeightData};
+use mlxcel_ir::{Activation, DType, Mask, WeightData, WeightDecl, WeightFormat};
 use mlxcel_kernels::{
     Attention, Linear, Matrix, Pool, Sequence, attention, gated_linear, linear, linear_group,
     rms_norm,
@@ -61,7 +61,16 @@ impl Stored {
             biases: &self.biases,
         };
         let (rows, columns) = (self.rows, self.columns);
-        let matrix = Matrix::affine(rows, columns, self.bits, GROUP, DType::F16, data)?;
+        let declaration = WeightDecl {
+            name: "weight".into(),
+            shape: vec![rows, columns],
+            format: WeightFormat::Affine {
+                bits: self.bits,
+                group: GROUP,
+                scale: DType::F16,
+            },
+        };
+        let matrix = Matrix::new(&declaration, data)?;
         Ok(Linear { matrix, bias: None })
     }
 }

@@ -1,15 +1,15 @@
-//! Products of a few rows of an affine matrix with one row of x.
+//! Products of a few rows of codes with one row of x.
 
-use crate::matrix::STEP;
+use crate::matrix::{FLOAT, STEP, bits};
 use crate::simd::Simd;
 
-/// The stored parts of some rows of an affine matrix.
+/// The stored codes of some rows, and their scales and biases.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows {
     pub(crate) codes: *const u8,
     /// Bytes from one row's codes to the next.
     pub(crate) row_bytes: usize,
-    /// Widened scales and biases, `groups` for each row.
+    /// Widened scales and biases, `groups` for each row; no biases of codes that are [`FLOAT`].
     pub(crate) scales: *const f32,
     pub(crate) biases: *const f32,
     pub(crate) groups: usize,
@@ -48,7 +48,7 @@ impl Rows {
 /// The products of `R` rows with x; `STEPS` is the number of steps in a group, or 0 if it is only
 /// known at run time.
 #[inline(always)]
-pub(crate) unsafe fn dot<S: Simd, const BITS: usize, const R: usize, const STEPS: usize>(
+pub(crate) unsafe fn dot<S: Simd, const CODE: usize, const R: usize, const STEPS: usize>(
     rows: Rows,
     x: *const f32,
     sums: *const f32,
@@ -65,11 +65,11 @@ pub(crate) unsafe fn dot<S: Simd, const BITS: usize, const R: usize, const STEPS
                 for unit in 0..S::UNITS {
                     let x = S::load(x.add(unit * S::LANES));
                     for r in 0..R {
-                        let codes = S::codes::<BITS>(codes.add(r * rows.row_bytes), unit);
+                        let codes = S::codes::<CODE>(codes.add(r * rows.row_bytes), unit);
                         products[r] = S::fma(codes, x, products[r]);
                     }
                 }
-                codes = codes.add(2 * BITS);
+                codes = codes.add(2 * bits(CODE));
                 x = x.add(STEP);
             }
             for r in 0..R {
@@ -77,7 +77,7 @@ pub(crate) unsafe fn dot<S: Simd, const BITS: usize, const R: usize, const STEPS
                 totals[r] = S::fma(scale, products[r], totals[r]);
             }
         }
-        finish::<S, R>(rows, totals, sums)
+        finish::<S, CODE, R>(rows, totals, sums)
     }
 }
 
@@ -112,18 +112,26 @@ pub(crate) unsafe fn dot_pairs<S: Simd, const R: usize, const STEPS: usize>(
                 totals[r] = S::fma(scale, products[r], totals[r]);
             }
         }
-        finish::<S, R>(rows, totals, sums)
+        finish::<S, 4, R>(rows, totals, sums)
     }
 }
 
 /// The sums of `totals` with the biases' part added.
 #[inline(always)]
-unsafe fn finish<S: Simd, const R: usize>(
+unsafe fn finish<S: Simd, const CODE: usize, const R: usize>(
     rows: Rows,
     totals: [S::V; R],
     sums: *const f32,
 ) -> [f32; R] {
     let mut totals = totals;
+    if CODE >= FLOAT {
+        let mut results = [0f32; R];
+        for r in 0..R {
+            // SAFETY: passed on.
+            results[r] = unsafe { S::sum(totals[r]) };
+        }
+        return results;
+    }
     // SAFETY: the rows have a bias for each group, and so have the sums.
     unsafe {
         let mut g = 0;

@@ -58,7 +58,7 @@ impl Gemm<'_> {
         // A panel takes whole groups.
         let group = match self.matrix.format {
             Format::Dense { .. } => STEP,
-            Format::Affine { group, .. } => group,
+            Format::Coded(coded) => coded.group,
         };
         let most = (PANEL_COLUMNS / group * group).max(group);
         let stride = most.min(columns.next_multiple_of(STEP)) + GAP;

@@ -3,9 +3,9 @@
 use crate::dot::{Rows, dot, dot_pairs};
 use crate::input::Input;
 use crate::linear::{Target, put_scratch, take_scratch};
-use crate::matrix::{Element, Format, Matrix, STEP};
+use crate::matrix::{Coded, Element, FLOAT, Format, Matrix, STEP, bits, for_code};
 use crate::simd::{Kernel, Simd};
-use crate::widen::{load, one, widen};
+use crate::widen::{load, one};
 use std::ops::Range;
 
 /// Rows whose scales are widened together.
@@ -33,15 +33,11 @@ impl Kernel for Gemv<'_> {
                 Format::Dense { element, .. } => match element {
                     Element::F32 => self.dense::<S, { Element::F32 as u8 }>(),
                     Element::F16 => self.dense::<S, { Element::F16 as u8 }>(),
-                    Element::BF16 => self.dense::<S, { Element::BF16 as u8 }>(),
+                    _ => self.dense::<S, { Element::BF16 as u8 }>(),
                 },
-                Format::Affine { bits, .. } => match bits {
-                    2 => self.affine::<S, 2>(),
-                    3 => self.affine::<S, 3>(),
-                    4 => self.affine::<S, 4>(),
-                    6 => self.affine::<S, 6>(),
-                    _ => self.affine::<S, 8>(),
-                },
+                Format::Coded(coded) => {
+                    for_code!(coded.code, CODE => self.coded::<S, CODE>(coded))
+                }
             }
         }
     }
@@ -49,22 +45,17 @@ impl Kernel for Gemv<'_> {
 
 impl Gemv<'_> {
     #[inline(always)]
-    unsafe fn affine<S: Simd, const BITS: usize>(&self) {
-        let Format::Affine {
+    unsafe fn coded<S: Simd, const CODE: usize>(&self, coded: Coded<'_>) {
+        let Coded {
             group,
-            element,
             codes,
-            scales,
-            biases,
+            sides,
             ..
-        } = self.matrix.format
-        else {
-            return;
-        };
+        } = coded;
         let columns = self.matrix.columns;
         let groups = columns / group;
         let steps = group / STEP;
-        let row_bytes = columns * BITS / 8;
+        let row_bytes = columns * bits(CODE) / 8;
         let mut scratch = take_scratch((2 * BLOCK + 1) * groups);
         // SAFETY: the parts of the matrix cover its rows, the scratch covers a block's scales,
         // biases and the sums of x, and the target is the caller's promise.
@@ -84,10 +75,8 @@ impl Gemv<'_> {
             let mut first = self.range.start;
             while first < self.range.end {
                 let count = BLOCK.min(self.range.end - first);
-                let side = first * groups * element.size();
-                let numbers = count * groups;
-                widen::<S>(element, scales.as_ptr().add(side), numbers, wide_scales);
-                widen::<S>(element, biases.as_ptr().add(side), numbers, wide_biases);
+                let to = (wide_scales, wide_biases);
+                sides.widen::<S>(first, groups, 0, count * groups, to);
                 let rows = Rows {
                     codes: codes.as_ptr().add(first * row_bytes),
                     row_bytes,
@@ -97,10 +86,10 @@ impl Gemv<'_> {
                     steps,
                 };
                 match self.input.rows {
-                    1 => self.single::<S, BITS>(rows, first, count, sums),
-                    2 => self.several::<S, BITS, 2>(rows, first, count),
-                    3 => self.several::<S, BITS, 3>(rows, first, count),
-                    _ => self.several::<S, BITS, 4>(rows, first, count),
+                    1 => self.single::<S, CODE>(rows, first, count, sums),
+                    2 => self.several::<S, CODE, 2>(rows, first, count),
+                    3 => self.several::<S, CODE, 3>(rows, first, count),
+                    _ => self.several::<S, CODE, 4>(rows, first, count),
                 }
                 first += count;
             }
@@ -110,7 +99,7 @@ impl Gemv<'_> {
 
     /// One row of x: `sum over groups of scale * (codes · x) + bias * sum(x)`.
     #[inline(always)]
-    unsafe fn single<S: Simd, const BITS: usize>(
+    unsafe fn single<S: Simd, const CODE: usize>(
         &self,
         rows: Rows,
         first: usize,
@@ -124,7 +113,7 @@ impl Gemv<'_> {
             while r + 4 <= count {
                 let part = rows.after(r);
                 part.prefetch::<S>(4);
-                let results = if BITS == 4 && rows.steps.is_multiple_of(2 / S::UNITS) {
+                let results = if CODE == 4 && rows.steps.is_multiple_of(2 / S::UNITS) {
                     let pairs = self.input.pairs.as_ptr();
                     match rows.steps {
                         2 => dot_pairs::<S, 4, 2>(part, pairs, sums),
@@ -133,9 +122,9 @@ impl Gemv<'_> {
                     }
                 } else {
                     match rows.steps {
-                        2 => dot::<S, BITS, 4, 2>(part, x, sums),
-                        4 => dot::<S, BITS, 4, 4>(part, x, sums),
-                        _ => dot::<S, BITS, 4, 0>(part, x, sums),
+                        2 => dot::<S, CODE, 4, 2>(part, x, sums),
+                        4 => dot::<S, CODE, 4, 4>(part, x, sums),
+                        _ => dot::<S, CODE, 4, 0>(part, x, sums),
                     }
                 };
                 for (i, result) in results.iter().enumerate() {
@@ -144,7 +133,7 @@ impl Gemv<'_> {
                 r += 4;
             }
             while r < count {
-                let [result] = dot::<S, BITS, 1, 0>(rows.after(r), x, sums);
+                let [result] = dot::<S, CODE, 1, 0>(rows.after(r), x, sums);
                 *self.target.at(0, first + r) = result;
                 r += 1;
             }
@@ -153,7 +142,7 @@ impl Gemv<'_> {
 
     /// `M` rows of x times `count` rows of the weight.
     #[inline(always)]
-    unsafe fn several<S: Simd, const BITS: usize, const M: usize>(
+    unsafe fn several<S: Simd, const CODE: usize, const M: usize>(
         &self,
         rows: Rows,
         first: usize,
@@ -165,18 +154,18 @@ impl Gemv<'_> {
             while r + 2 <= count {
                 let part = rows.after(r);
                 part.prefetch::<S>(2);
-                self.few::<S, BITS, M, 2>(part, first + r);
+                self.few::<S, CODE, M, 2>(part, first + r);
                 r += 2;
             }
             if r < count {
-                self.few::<S, BITS, M, 1>(rows.after(r), first + r);
+                self.few::<S, CODE, M, 1>(rows.after(r), first + r);
             }
         }
     }
 
     /// `M` rows of x times `R` rows of the weight, each of its numbers dequantised once.
     #[inline(always)]
-    unsafe fn few<S: Simd, const BITS: usize, const M: usize, const R: usize>(
+    unsafe fn few<S: Simd, const CODE: usize, const M: usize, const R: usize>(
         &self,
         rows: Rows,
         n: usize,
@@ -192,14 +181,19 @@ impl Gemv<'_> {
                 let mut biases = [S::splat(0.0); R];
                 for r in 0..R {
                     scales[r] = S::splat(*rows.scales.add(r * rows.groups + g));
-                    biases[r] = S::splat(*rows.biases.add(r * rows.groups + g));
+                    if CODE < FLOAT {
+                        biases[r] = S::splat(*rows.biases.add(r * rows.groups + g));
+                    }
                 }
                 for _ in 0..rows.steps {
                     for unit in 0..S::UNITS {
                         let mut weights = [S::splat(0.0); R];
                         for r in 0..R {
-                            let codes = S::codes::<BITS>(codes.add(r * rows.row_bytes), unit);
-                            weights[r] = S::fma(codes, scales[r], biases[r]);
+                            let codes = S::codes::<CODE>(codes.add(r * rows.row_bytes), unit);
+                            weights[r] = match CODE < FLOAT {
+                                true => S::fma(codes, scales[r], biases[r]),
+                                false => S::mul(codes, scales[r]),
+                            };
                         }
                         for m in 0..M {
                             let x = S::load(x.add(m * stride + unit * S::LANES));
@@ -208,7 +202,7 @@ impl Gemv<'_> {
                             }
                         }
                     }
-                    codes = codes.add(2 * BITS);
+                    codes = codes.add(2 * bits(CODE));
                     x = x.add(STEP);
                 }
             }

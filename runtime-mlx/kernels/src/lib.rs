@@ -32,6 +32,7 @@ mod matrix;
 mod pool;
 mod rope;
 mod rows;
+mod sides;
 mod simd;
 mod widen;
 

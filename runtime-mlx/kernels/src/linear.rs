@@ -4,7 +4,7 @@ use crate::activation::gate;
 use crate::gemm::Gemm;
 use crate::gemv::Gemv;
 use crate::input::Input;
-use crate::matrix::Format;
+use crate::matrix::{Coded, Format};
 use crate::{Error, Matrix, Pool, error, simd};
 use mlxcel_ir::Activation;
 use std::cell::RefCell;
@@ -254,7 +254,8 @@ pub(crate) fn put_scratch(space: Vec<f32>) {
 /// The size of vectors for which the input must hold pairs: if a matrix has 4-bit codes.
 fn lanes<'a>(pool: &Pool, matrices: impl IntoIterator<Item = &'a Matrix<'a>>) -> Option<usize> {
     let mut matrices = matrices.into_iter();
-    let wanted = matrices.any(|matrix| matches!(matrix.format, Format::Affine { bits: 4, .. }));
+    let wanted =
+        matrices.any(|matrix| matches!(matrix.format, Format::Coded(Coded { code: 4, .. })));
     wanted.then(|| simd::lanes(pool.form()))
 }
 

@@ -1,6 +1,8 @@
 //! Borrowed weights, checked once so that kernels need not.
 
 use crate::Error;
+use crate::sides::Sides;
+use mlxcel_ir::weight::{self, Code};
 use mlxcel_ir::{DType, WeightData, WeightDecl, WeightFormat};
 
 /// Codes that one vector step reads; every group is a multiple of it.
@@ -19,32 +21,68 @@ pub struct Matrix<'a> {
     pub(crate) format: Format<'a>,
 }
 
-/// The element types of dense weights, scales and biases.
+/// The element types of dense weights, scales and biases; the last two are those of scales only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Element {
     F32,
     F16,
     BF16,
+    E8M0,
+    E4M3,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Format<'a> {
-    Dense {
-        element: Element,
-        values: &'a [u8],
-    },
-    Affine {
-        bits: usize,
-        group: usize,
-        element: Element,
-        codes: &'a [u8],
-        scales: &'a [u8],
-        biases: &'a [u8],
-    },
+    Dense { element: Element, values: &'a [u8] },
+    Coded(Coded<'a>),
 }
 
+/// Codes of few bits, and where their scales and biases come from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Coded<'a> {
+    /// What a code is: see [`bits`].
+    pub(crate) code: usize,
+    /// Numbers that share a scale and a bias: a multiple of [`STEP`] that divides the columns.
+    pub(crate) group: usize,
+    pub(crate) codes: &'a [u8],
+    pub(crate) sides: Sides<'a>,
+}
+
+/// Set in a code that is a floating-point number; then there are no biases.
+pub(crate) const FLOAT: usize = 64;
+/// Codes of four bits that are floating-point numbers.
+pub(crate) const E2M1: usize = FLOAT + 4;
+/// Codes of eight bits that are floating-point numbers.
+pub(crate) const E4M3: usize = FLOAT + 8;
+
+/// Bits of a code: kernels are compiled for each `code`, which is the number of bits of an unsigned
+/// integer, or a floating-point number's bits plus [`FLOAT`].
+pub(crate) const fn bits(code: usize) -> usize {
+    code % FLOAT
+}
+
+/// Evaluates `$body` with the constant `$name` equal to `$code`.
+macro_rules! for_code {
+    ($code:expr, $name:ident => $body:expr) => {
+        for_code!(@ $code, $name, $body, 2, 3, 4, 5, 6, $crate::matrix::E2M1, $crate::matrix::E4M3)
+    };
+    (@ $code:expr, $name:ident, $body:expr, $($known:expr),*) => {
+        match $code {
+            $(code if code == $known => {
+                const $name: usize = $known;
+                $body
+            })*
+            _ => {
+                const $name: usize = 8;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use for_code;
+
 impl Element {
-    fn of(dtype: DType) -> Option<Element> {
+    pub(crate) fn of(dtype: DType) -> Option<Element> {
         match dtype {
             DType::F32 => Some(Element::F32),
             DType::F16 => Some(Element::F16),
@@ -57,14 +95,15 @@ impl Element {
         match self {
             Element::F32 => 4,
             Element::F16 | Element::BF16 => 2,
+            Element::E8M0 | Element::E4M3 => 1,
         }
     }
 }
 
 impl<'a> Matrix<'a> {
     /// The matrix that `declaration` describes, over the bytes of `data`. The last dimension is K,
-    /// those before it make N together. Affine weights have 2, 3, 4, 6 or 8 bits and groups of a
-    /// multiple of 16 that divides K.
+    /// those before it make N together. Groups are of a multiple of 16 numbers, and blocks of 128
+    /// need K to be a multiple of 16.
     ///
     /// # Errors
     /// [`Error::Weight`], naming the weight, if the format is not supported or a part has the wrong
@@ -83,9 +122,7 @@ impl<'a> Matrix<'a> {
             .ok_or_else(|| fail(format!("shape {:?} overflows", declaration.shape)))?;
         let made = match declaration.format {
             WeightFormat::Dense(dtype) => Matrix::dense(rows, columns, dtype, data.values),
-            WeightFormat::Affine { bits, group, scale } => {
-                Matrix::affine(rows, columns, bits, group, scale, data)
-            }
+            format => Matrix::coded(format, &declaration.shape, rows, columns, data),
         };
         made.map_err(|error| match error {
             Error::Weight { detail, .. } => fail(detail),
@@ -114,44 +151,51 @@ impl<'a> Matrix<'a> {
         })
     }
 
-    /// An affine quantised matrix; see [`WeightFormat::Affine`] for the layout.
-    ///
-    /// # Errors
-    /// As [`Matrix::new`].
-    pub fn affine(
+    /// A matrix of codes, which `shape` declares: `rows` times `columns`.
+    fn coded(
+        format: WeightFormat,
+        declared: &[usize],
         rows: usize,
         columns: usize,
-        bits: u8,
-        group: usize,
-        scale: DType,
         data: WeightData<'a>,
     ) -> Result<Matrix<'a>, Error> {
-        let element = Element::of(scale)
-            .ok_or_else(|| fail(format!("scales are {scale}; use f32, f16 or bf16")))?;
-        if !matches!(bits, 2 | 3 | 4 | 6 | 8) {
-            return Err(fail(format!("codes have {bits} bits; use 2, 3, 4, 6 or 8")));
-        }
         shape(rows, columns)?;
-        if group == 0 || !group.is_multiple_of(STEP) || !columns.is_multiple_of(group) {
+        format.check(declared).map_err(fail)?;
+        let coded = format
+            .coded()
+            .ok_or_else(|| fail(format!("{format} has no codes")))?;
+        let parts = format.parts(declared).map(|part| part.bytes());
+        let found = [data.values, data.scales, data.biases].map(<[u8]>::len);
+        if parts != found {
             return Err(fail(format!(
-                "groups of {group} do not fit {columns} columns; use a multiple of {STEP} that divides them"
+                "{format}{declared:?} takes {parts:?} bytes (values, scales, biases), has {found:?}"
             )));
         }
-        part("codes", data.values, rows, columns, usize::from(bits))?;
-        let groups = columns / group;
-        part("scales", data.scales, rows, groups, element.size() * 8)?;
-        part("biases", data.biases, rows, groups, element.size() * 8)?;
+        let group = match coded.sides {
+            // The largest power of two that divides both.
+            weight::Sides::Blocks(_) => 1 << columns.trailing_zeros().min(coded.group.ilog2()),
+            _ => coded.group,
+        };
+        if !group.is_multiple_of(STEP) {
+            return Err(fail(format!(
+                "groups of {group} numbers do not fit {columns} columns; kernels take multiples \
+                 of {STEP}"
+            )));
+        }
+        let code = match coded.code {
+            Code::Unsigned(bits) => bits.into(),
+            Code::E2M1 => E2M1,
+            Code::E4M3 => E4M3,
+        };
         Ok(Matrix {
             rows,
             columns,
-            format: Format::Affine {
-                bits: bits.into(),
+            format: Format::Coded(Coded {
+                code,
                 group,
-                element,
                 codes: data.values,
-                scales: data.scales,
-                biases: data.biases,
-            },
+                sides: Sides::new(&coded, group, declared, data)?,
+            }),
         })
     }
 
@@ -169,17 +213,12 @@ impl<'a> Matrix<'a> {
     pub fn bytes(&self) -> usize {
         match self.format {
             Format::Dense { values, .. } => values.len(),
-            Format::Affine {
-                codes,
-                scales,
-                biases,
-                ..
-            } => codes.len() + scales.len() + biases.len(),
+            Format::Coded(coded) => coded.codes.len() + coded.sides.bytes(),
         }
     }
 }
 
-fn fail(detail: String) -> Error {
+pub(crate) fn fail(detail: String) -> Error {
     Error::Weight {
         name: String::new(),
         detail,

@@ -60,7 +60,7 @@ impl Kernel for Embedding<'_> {
         let columns = self.table.columns;
         let groups = match self.table.format {
             Format::Dense { .. } => 0,
-            Format::Affine { group, .. } => columns / group,
+            Format::Coded(coded) => columns / coded.group,
         };
         let mut scratch = take_scratch(2 * groups);
         // SAFETY: the scratch covers the row's scales and biases; the rest is the caller's promise.

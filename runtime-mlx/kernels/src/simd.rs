@@ -38,8 +38,9 @@ pub(crate) trait Simd: Copy {
     unsafe fn load_f16(from: *const u8) -> Self::V;
     /// Reads `LANES` bfloat16 numbers.
     unsafe fn load_bf16(from: *const u8) -> Self::V;
-    /// Of 16 codes of `BITS` bits at `from` (2 * `BITS` bytes), those of vector `unit`.
-    unsafe fn codes<const BITS: usize>(from: *const u8, unit: usize) -> Self::V;
+    /// Of 16 codes at `from` (two bytes for each bit of a code), the numbers of vector `unit`; see
+    /// [`crate::matrix::bits`] for what `CODE` is.
+    unsafe fn codes<const CODE: usize>(from: *const u8, unit: usize) -> Self::V;
     /// Of `LANES` bytes at `from`, the lower four bits and the whole bytes.
     unsafe fn nibbles(from: *const u8) -> (Self::V, Self::V);
     /// Writes `LANES` numbers.

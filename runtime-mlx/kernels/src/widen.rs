@@ -1,8 +1,20 @@
 //! Stored numbers as `f32`: dense elements, scales and biases, and dequantised rows.
 
-use crate::matrix::{Element, Format, Matrix, STEP};
+use crate::matrix::{Coded, Element, FLOAT, Format, Matrix, STEP, bits, for_code};
 use crate::simd::Simd;
 use half::{bf16, f16};
+use mlxcel_ir::weight::{e4m3, e8m0};
+
+/// The number of each byte.
+pub(crate) const E4M3_NUMBERS: [f32; 256] = {
+    let mut numbers = [0.0; 256];
+    let mut code = 0;
+    while code < 256 {
+        numbers[code] = e4m3(code as u8);
+        code += 1;
+    }
+    numbers
+};
 
 /// `LANES` numbers of the element type that is number `E` of [`Element`].
 ///
@@ -34,6 +46,8 @@ pub(crate) unsafe fn one(element: Element, from: *const u8) -> f32 {
             Element::F32 => f32::from_le_bytes(from.cast::<[u8; 4]>().read()),
             Element::F16 => f16::from_le_bytes(from.cast::<[u8; 2]>().read()).to_f32(),
             Element::BF16 => bf16::from_le_bytes(from.cast::<[u8; 2]>().read()).to_f32(),
+            Element::E8M0 => e8m0(*from),
+            Element::E4M3 => e4m3(*from),
         }
     }
 }
@@ -50,6 +64,16 @@ pub(crate) unsafe fn widen<S: Simd>(element: Element, from: *const u8, count: us
             Element::F32 => widen_as::<S, { Element::F32 as u8 }>(element, from, count, to),
             Element::F16 => widen_as::<S, { Element::F16 as u8 }>(element, from, count, to),
             Element::BF16 => widen_as::<S, { Element::BF16 as u8 }>(element, from, count, to),
+            Element::E8M0 => {
+                for i in 0..count {
+                    *to.add(i) = e8m0(*from.add(i));
+                }
+            }
+            Element::E4M3 => {
+                for i in 0..count {
+                    *to.add(i) = E4M3_NUMBERS[usize::from(*from.add(i))];
+                }
+            }
         }
     }
 }
@@ -76,7 +100,7 @@ unsafe fn widen_as<S: Simd, const E: u8>(
     }
 }
 
-/// Columns `first .. first + count` of row `row` as numbers. For an affine matrix both bounds are
+/// Columns `first .. first + count` of row `row` as numbers. For a matrix of codes both bounds are
 /// multiples of the group; `scratch` holds two numbers for each of its groups.
 ///
 /// # Safety
@@ -98,37 +122,27 @@ pub(crate) unsafe fn row<S: Simd>(
                 let offset = (row * matrix.columns + first) * element.size();
                 widen::<S>(element, values.as_ptr().add(offset), count, to);
             }
-            Format::Affine {
-                bits,
+            Format::Coded(Coded {
+                code,
                 group,
-                element,
                 codes,
-                scales,
-                biases,
-            } => {
-                let groups = count / group;
-                let side = (row * (matrix.columns / group) + first / group) * element.size();
-                widen::<S>(element, scales.as_ptr().add(side), groups, scratch);
+                sides,
+            }) => {
+                let (groups, row_groups) = (count / group, matrix.columns / group);
                 let offsets = scratch.add(groups);
-                widen::<S>(element, biases.as_ptr().add(side), groups, offsets);
+                let first_group = first / group;
+                sides.widen::<S>(row, row_groups, first_group, groups, (scratch, offsets));
                 // Whole groups of at least 16 codes lie on whole bytes.
-                let from = codes
-                    .as_ptr()
-                    .add((row * matrix.columns + first) * bits / 8);
-                match bits {
-                    2 => affine::<S, 2>(from, group, groups, scratch, offsets, to),
-                    3 => affine::<S, 3>(from, group, groups, scratch, offsets, to),
-                    4 => affine::<S, 4>(from, group, groups, scratch, offsets, to),
-                    6 => affine::<S, 6>(from, group, groups, scratch, offsets, to),
-                    _ => affine::<S, 8>(from, group, groups, scratch, offsets, to),
-                }
+                let place = (row * matrix.columns + first) * bits(code) / 8;
+                let from = codes.as_ptr().add(place);
+                for_code!(code, CODE => coded::<S, CODE>(from, group, groups, scratch, offsets, to))
             }
         }
     }
 }
 
 #[inline(always)]
-unsafe fn affine<S: Simd, const BITS: usize>(
+unsafe fn coded<S: Simd, const CODE: usize>(
     from: *const u8,
     group: usize,
     groups: usize,
@@ -141,13 +155,20 @@ unsafe fn affine<S: Simd, const BITS: usize>(
     unsafe {
         for g in 0..groups {
             let scale = S::splat(*scales.add(g));
-            let offset = S::splat(*offsets.add(g));
+            let offset = match CODE < FLOAT {
+                true => S::splat(*offsets.add(g)),
+                false => S::splat(0.0),
+            };
             for _ in 0..group / STEP {
                 for unit in 0..S::UNITS {
-                    let codes = S::codes::<BITS>(from, unit);
-                    S::store(to.add(unit * S::LANES), S::fma(codes, scale, offset));
+                    let codes = S::codes::<CODE>(from, unit);
+                    let numbers = match CODE < FLOAT {
+                        true => S::fma(codes, scale, offset),
+                        false => S::mul(codes, scale),
+                    };
+                    S::store(to.add(unit * S::LANES), numbers);
                 }
-                from = from.add(2 * BITS);
+                from = from.add(2 * bits(CODE));
                 to = to.add(STEP);
             }
         }

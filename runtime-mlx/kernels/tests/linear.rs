@@ -43,12 +43,41 @@ fn check(pool: &Pool, weight: &Weight, rows: usize, random: &mut Random) {
 fn every_format() {
     let mut random = Random(1);
     let pools = pools();
-    for columns in [32, 48, 384] {
+    for columns in [32, 48, 272, 384, 768] {
         for format in formats(columns) {
             let weight = Weight::random(29, columns, format, &mut random);
             for pool in &pools {
                 for rows in [1, 2, 3, 4, 5, 11] {
                     check(pool, &weight, rows, &mut random);
+                }
+            }
+        }
+    }
+}
+
+/// Blocks of 128 rows, where rows do not fill the last one and matrices stand in a stack.
+#[test]
+fn blocks_of_rows() {
+    let mut random = Random(6);
+    let pools = pools();
+    for format in [DType::F32, DType::BF16].map(|scale| WeightFormat::Fp8Block { scale }) {
+        for shape in [vec![300, 144], vec![3, 130, 48]] {
+            let weight = Weight::shaped(&shape, format, &mut random);
+            let columns = shape[shape.len() - 1];
+            let matrix = Matrix::new(&weight.declaration, weight.data()).expect("a valid weight");
+            let width = matrix.rows();
+            for pool in &pools {
+                for rows in [1, 3, 9] {
+                    let x = random.numbers(rows * columns);
+                    let mut out = vec![f32::NAN; rows * width];
+                    let layer = Linear { matrix, bias: None };
+                    linear_group(pool, &x, &[layer], &mut [&mut out]).expect("fitting slices");
+                    let error = error_against(&out, &weight.product(&x), &weight.sizes(&x));
+                    assert!(
+                        error < 2e-6,
+                        "{error:e} in {} {shape:?} x {rows}",
+                        pool.form()
+                    );
                 }
             }
         }
@@ -161,13 +190,18 @@ fn ill_shaped_arguments_are_errors() {
     refuse(&|weight| weight.shape = vec![]);
     refuse(&|weight| weight.shape = vec![usize::MAX, 2, 64]);
     refuse(&|weight| weight.shape = vec![usize::MAX / 2, 64]);
-    refuse(&|weight| weight.format = affine(5, 32, DType::F16));
+    refuse(&|weight| weight.format = affine(7, 32, DType::F16));
     refuse(&|weight| weight.format = affine(4, 0, DType::F16));
     refuse(&|weight| weight.format = affine(4, 40, DType::F16));
     refuse(&|weight| weight.format = affine(4, 64, DType::F16));
     refuse(&|weight| weight.format = affine(4, 32, DType::U32));
     refuse(&|weight| weight.format = affine(8, 32, DType::F16));
     refuse(&|weight| weight.format = WeightFormat::Dense(DType::I32));
+    refuse(&|weight| weight.format = WeightFormat::MxFp4);
+    refuse(&|weight| weight.format = WeightFormat::KQuant { bits: 4 });
+    refuse(&|weight| weight.format = WeightFormat::KQuant { bits: 8 });
+    let scale = DType::F32;
+    refuse(&|weight| weight.format = WeightFormat::Fp8Block { scale });
 }
 
 proptest! {

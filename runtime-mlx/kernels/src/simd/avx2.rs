@@ -1,6 +1,7 @@
 //! Vectors of eight numbers with AVX2, FMA and F16C.
 
 use super::Simd;
+use crate::matrix::{E2M1, E4M3, bits as width};
 use std::arch::x86_64::*;
 
 /// The AVX2 form.
@@ -44,9 +45,9 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
-    unsafe fn codes<const BITS: usize>(from: *const u8, unit: usize) -> __m256 {
+    unsafe fn codes<const CODE: usize>(from: *const u8, unit: usize) -> __m256 {
         unsafe {
-            let (bits, shifts) = match BITS {
+            let (bits, shifts) = match CODE {
                 2 => {
                     let first = 16 * unit as i32;
                     let shifts = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
@@ -63,6 +64,38 @@ impl Simd for Avx2 {
                     _mm256_set1_epi32(word(from.add(4 * unit))),
                     _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28),
                 ),
+                5 => {
+                    let from = from.add(5 * unit);
+                    let low = _mm_set1_epi32(word(from));
+                    let high = _mm_set1_epi32(word(from.add(1)));
+                    (
+                        _mm256_set_m128i(high, low),
+                        _mm256_setr_epi32(0, 5, 10, 15, 12, 17, 22, 27),
+                    )
+                }
+                E2M1 => {
+                    let bits = _mm256_set1_epi32(word(from.add(4 * unit)));
+                    let shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+                    let codes = _mm256_srlv_epi32(bits, shifts);
+                    let sizes = _mm256_setr_ps(0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0);
+                    // A look-up reads the lower three bits of an index; the fourth is the sign.
+                    let sizes = _mm256_permutevar8x32_ps(sizes, codes);
+                    let signs = _mm256_slli_epi32::<28>(codes);
+                    let signs = _mm256_and_ps(_mm256_castsi256_ps(signs), _mm256_set1_ps(-0.0));
+                    return _mm256_xor_ps(sizes, signs);
+                }
+                E4M3 => {
+                    // As binary16, whose exponents are 8 smaller: the bits stand 7 higher.
+                    let bytes = _mm_loadl_epi64(from.add(8 * unit).cast());
+                    let codes = _mm_cvtepu8_epi16(bytes);
+                    let sizes = _mm_and_si128(codes, _mm_set1_epi16(0x7f));
+                    let none = _mm_cmpeq_epi16(sizes, _mm_set1_epi16(0x7f));
+                    let signs = _mm_and_si128(codes, _mm_set1_epi16(0x80));
+                    let halves =
+                        _mm_or_si128(_mm_slli_epi16::<7>(sizes), _mm_slli_epi16::<8>(signs));
+                    let numbers = _mm256_cvtph_ps(_mm_or_si128(halves, none));
+                    return _mm256_mul_ps(numbers, _mm256_set1_ps(256.0));
+                }
                 6 => {
                     let from = from.add(6 * unit);
                     let low = _mm_set1_epi32(word(from));
@@ -77,7 +110,7 @@ impl Simd for Avx2 {
                     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
                 }
             };
-            let mask = _mm256_set1_epi32((1 << BITS) - 1);
+            let mask = _mm256_set1_epi32((1 << width(CODE)) - 1);
             _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srlv_epi32(bits, shifts), mask))
         }
     }

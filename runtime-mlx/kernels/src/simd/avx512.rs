@@ -1,6 +1,7 @@
 //! Vectors of sixteen numbers with AVX-512.
 
 use super::Simd;
+use crate::matrix::{E2M1, E4M3, bits as width};
 use std::arch::x86_64::*;
 
 /// The AVX-512 form.
@@ -55,9 +56,9 @@ impl Simd for Avx512 {
         }
     }
     #[inline(always)]
-    unsafe fn codes<const BITS: usize>(from: *const u8, _unit: usize) -> __m512 {
+    unsafe fn codes<const CODE: usize>(from: *const u8, _unit: usize) -> __m512 {
         unsafe {
-            let (bits, shifts) = match BITS {
+            let (bits, shifts) = match CODE {
                 2 => (
                     _mm512_set1_epi32(word(from)),
                     _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
@@ -77,6 +78,43 @@ impl Simd for Avx512 {
                         _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
                     (bits, shifts)
                 }
+                5 => {
+                    let bits = quarters(
+                        word(from),
+                        word(from.add(1)),
+                        word(from.add(5)),
+                        word(from.add(6)),
+                    );
+                    let shifts = _mm512_setr_epi32(
+                        0, 5, 10, 15, 12, 17, 22, 27, 0, 5, 10, 15, 12, 17, 22, 27,
+                    );
+                    (bits, shifts)
+                }
+                E2M1 => {
+                    let high = _mm512_set1_epi32(word(from.add(4)));
+                    let bits = _mm512_mask_set1_epi32(high, 0x00ff, word(from));
+                    let shifts =
+                        _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+                    // A look-up reads the lower four bits of an index.
+                    let numbers = _mm512_setr_ps(
+                        0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0,
+                        -4.0, -6.0,
+                    );
+                    return _mm512_permutexvar_ps(_mm512_srlv_epi32(bits, shifts), numbers);
+                }
+                E4M3 => {
+                    // As binary16, whose exponents are 8 smaller: the bits stand 7 higher.
+                    let codes = _mm256_cvtepu8_epi16(_mm_loadu_si128(from.cast()));
+                    let sizes = _mm256_and_si256(codes, _mm256_set1_epi16(0x7f));
+                    let none = _mm256_cmpeq_epi16(sizes, _mm256_set1_epi16(0x7f));
+                    let signs = _mm256_and_si256(codes, _mm256_set1_epi16(0x80));
+                    let halves = _mm256_or_si256(
+                        _mm256_slli_epi16::<7>(sizes),
+                        _mm256_slli_epi16::<8>(signs),
+                    );
+                    let numbers = _mm512_cvtph_ps(_mm256_or_si256(halves, none));
+                    return _mm512_mul_ps(numbers, _mm512_set1_ps(256.0));
+                }
                 6 => {
                     let bits = quarters(
                         word(from),
@@ -93,7 +131,7 @@ impl Simd for Avx512 {
                     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
                 }
             };
-            let mask = _mm512_set1_epi32((1 << BITS) - 1);
+            let mask = _mm512_set1_epi32((1 << width(CODE)) - 1);
             _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srlv_epi32(bits, shifts), mask))
         }
     }

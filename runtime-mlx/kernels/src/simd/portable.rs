@@ -1,6 +1,8 @@
 //! Vectors as arrays, which the compiler maps to whatever the target has.
 
 use super::Simd;
+use crate::matrix::{E2M1, E4M3, bits};
+use crate::widen::E4M3_NUMBERS;
 
 /// Eight numbers in an array.
 #[derive(Clone, Copy)]
@@ -65,11 +67,21 @@ impl Simd for Portable {
         lanes!(i => f32::from_bits(u32::from(u16::from_le(bits[i])) << 16))
     }
     #[inline(always)]
-    unsafe fn codes<const BITS: usize>(from: *const u8, unit: usize) -> V {
-        let mask = (1u32 << BITS) - 1;
-        // SAFETY: the caller promises 2 * `BITS` readable bytes; each word lies within them.
+    unsafe fn codes<const CODE: usize>(from: *const u8, unit: usize) -> V {
+        /// The number of each code of four bits.
+        const NUMBERS: [f32; 16] = {
+            let mut numbers = [0.0; 16];
+            let mut code = 0;
+            while code < 16 {
+                numbers[code] = mlxcel_ir::weight::e2m1(code as u8);
+                code += 1;
+            }
+            numbers
+        };
+        let mask = (1u32 << bits(CODE)) - 1;
+        // SAFETY: the caller promises the bytes of 16 codes; each word lies within them.
         unsafe {
-            match BITS {
+            match CODE {
                 2 => {
                     let bits = word(from) >> (16 * unit);
                     lanes!(i => ((bits >> (2 * i)) & mask) as i32 as f32)
@@ -81,6 +93,22 @@ impl Simd for Portable {
                 4 => {
                     let bits = word(from.add(4 * unit));
                     lanes!(i => ((bits >> (4 * i)) & mask) as i32 as f32)
+                }
+                5 => {
+                    let from = from.add(5 * unit);
+                    let (low, high) = (word(from), word(from.add(1)) >> 12);
+                    lanes!(i => {
+                        let bits = if i < 4 { low } else { high };
+                        ((bits >> (5 * (i % 4))) & mask) as i32 as f32
+                    })
+                }
+                E2M1 => {
+                    let bits = word(from.add(4 * unit));
+                    lanes!(i => NUMBERS[((bits >> (4 * i)) & 15) as usize])
+                }
+                E4M3 => {
+                    let bytes = from.add(8 * unit).cast::<[u8; LANES]>().read();
+                    lanes!(i => E4M3_NUMBERS[usize::from(bytes[i])])
                 }
                 6 => {
                     let from = from.add(6 * unit);

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use half::{bf16, f16};
+use mlxcel_ir::weight::{PartType, dequantize};
 use mlxcel_ir::{DType, WeightData, WeightDecl, WeightFormat};
 use mlxcel_kernels::{Form, Pool};
 
@@ -62,42 +63,60 @@ impl Weight {
         format: WeightFormat,
         random: &mut Random,
     ) -> Self {
+        Self::shaped(&[rows, columns], format, random)
+    }
+
+    /// A random weight of any shape.
+    pub(crate) fn shaped(shape: &[usize], format: WeightFormat, random: &mut Random) -> Self {
         let declaration = WeightDecl {
             name: "weight".into(),
-            shape: vec![rows, columns],
+            shape: shape.to_vec(),
             format,
         };
         let mut parts = [vec![0], vec![0], vec![0]];
-        let mut values = Vec::with_capacity(rows * columns);
-        match format {
-            WeightFormat::Dense(dtype) => {
-                for _ in 0..rows * columns {
-                    values.push(push(&mut parts[0], dtype, random.number()));
-                }
-            }
-            WeightFormat::Affine { bits, group, scale } => {
-                let words = rows * columns * usize::from(bits) / 32;
-                for _ in 0..words {
-                    let word = random.bits() ^ (random.bits() << 8);
-                    parts[0].extend(word.to_le_bytes());
-                }
-                let (mut scales, mut biases) = (Vec::new(), Vec::new());
-                let top = ((1u32 << bits) - 1) as f32;
-                for _ in 0..rows * columns / group {
-                    let size = (random.number() + 1.5) / top;
-                    scales.push(push(&mut parts[1], scale, size));
-                    biases.push(push(&mut parts[2], scale, -0.5 * size * top));
-                }
-                let bits = usize::from(bits);
-                for i in 0..rows * columns {
-                    let code = (0..bits).fold(0u32, |code, bit| {
-                        let at = i * bits + bit;
-                        code | (u32::from(parts[0][1 + at / 8] >> (at % 8) & 1) << bit)
-                    });
-                    values.push(scales[i / group] * f64::from(code) + biases[i / group]);
+        let declared = declaration.parts();
+        for (part, declared) in parts.iter_mut().zip(&declared) {
+            let count = declared.bytes() / declared.element.size();
+            for _ in 0..count {
+                match declared.element {
+                    PartType::Element(DType::U32) => {
+                        let word = random.bits() ^ (random.bits() << 8);
+                        part.extend(word.to_le_bytes());
+                    }
+                    // Codes, small scales of them (a little below 2^-3 as exponents, up to 2^-4 as
+                    // numbers), or bytes of K-quants.
+                    PartType::U8 => part.push(match format {
+                        WeightFormat::Fp8Block { .. } => finite(random.bits() as u8),
+                        WeightFormat::MxFp4 | WeightFormat::MxFp8 => 121 + random.below(4) as u8,
+                        WeightFormat::NvFp4 => random.below(0x18) as u8,
+                        _ => random.bits() as u8,
+                    }),
+                    PartType::Element(dtype) => push(part, dtype, random.number()),
                 }
             }
         }
+        if format == WeightFormat::MxFp8 {
+            parts[0].iter_mut().for_each(|code| *code = finite(*code));
+        }
+        if let WeightFormat::Affine { bits, scale, .. } = format {
+            // Numbers on both sides of 0, as trained weights are.
+            let top = ((1u32 << bits) - 1) as f32;
+            let [_, scales, biases] = &mut parts;
+            let count = scales[1..].len() / scale.size();
+            scales.truncate(1);
+            biases.truncate(1);
+            for _ in 0..count {
+                let size = (random.number() + 1.5) / top;
+                push(scales, scale, size);
+                push(biases, scale, -0.5 * size * top);
+            }
+        }
+        let data = WeightData {
+            values: &parts[0][1..],
+            scales: &parts[1][1..],
+            biases: &parts[2][1..],
+        };
+        let values = dequantize(&declaration, data).expect("a valid weight");
         Weight {
             declaration,
             parts,
@@ -114,11 +133,15 @@ impl Weight {
         }
     }
 
+    fn columns(&self) -> usize {
+        self.declaration.shape.last().copied().unwrap_or(1)
+    }
+
     /// What an error of a product with `x` is held against: for each element the root of the sum
     /// of squared terms, which cancellation does not shrink.
     pub(crate) fn sizes(&self, x: &[f32]) -> Vec<f64> {
         let square = |value: f64| value * value;
-        let columns = self.declaration.shape[1];
+        let columns = self.columns();
         let mut out = Vec::new();
         for x in x.chunks(columns) {
             for row in self.values.chunks(columns) {
@@ -131,7 +154,7 @@ impl Weight {
 
     /// `x[M, K] · weightᵀ`.
     pub(crate) fn product(&self, x: &[f32]) -> Vec<f64> {
-        let columns = self.declaration.shape[1];
+        let columns = self.columns();
         let mut out = Vec::new();
         for x in x.chunks(columns) {
             for row in self.values.chunks(columns) {
@@ -142,20 +165,19 @@ impl Weight {
     }
 }
 
-fn push(bytes: &mut Vec<u8>, dtype: DType, value: f32) -> f64 {
+fn push(bytes: &mut Vec<u8>, dtype: DType, value: f32) {
     match dtype {
-        DType::F16 => {
-            bytes.extend(f16::from_f32(value).to_le_bytes());
-            f16::from_f32(value).to_f64()
-        }
-        DType::BF16 => {
-            bytes.extend(bf16::from_f32(value).to_le_bytes());
-            bf16::from_f32(value).to_f64()
-        }
-        _ => {
-            bytes.extend(value.to_le_bytes());
-            value.into()
-        }
+        DType::F16 => bytes.extend(f16::from_f32(value).to_le_bytes()),
+        DType::BF16 => bytes.extend(bf16::from_f32(value).to_le_bytes()),
+        _ => bytes.extend(value.to_le_bytes()),
+    }
+}
+
+/// A byte that is not one of the two NaNs.
+fn finite(code: u8) -> u8 {
+    match code & 0x7f {
+        0x7f => code ^ 1,
+        _ => code,
     }
 }
 
@@ -180,12 +202,20 @@ pub(crate) fn error_against(found: &[f32], expected: &[f64], sizes: &[f64]) -> f
 pub(crate) fn formats(columns: usize) -> Vec<WeightFormat> {
     let floats = [DType::F32, DType::F16, DType::BF16];
     let mut formats: Vec<_> = floats.into_iter().map(WeightFormat::Dense).collect();
-    for bits in [2, 3, 4, 6, 8] {
+    for bits in [2, 3, 4, 5, 6, 8] {
         for group in [16, 32, 48, 64, 128] {
-            if columns.is_multiple_of(group) && (columns * usize::from(bits)).is_multiple_of(32) {
-                formats.extend(floats.map(|scale| WeightFormat::Affine { bits, group, scale }));
-            }
+            formats.extend(floats.map(|scale| WeightFormat::Affine { bits, group, scale }));
         }
     }
+    if columns.is_multiple_of(16) {
+        formats.extend(floats.map(|scale| WeightFormat::Fp8Block { scale }));
+    }
+    formats.extend([
+        WeightFormat::MxFp4,
+        WeightFormat::MxFp8,
+        WeightFormat::NvFp4,
+    ]);
+    formats.extend([2, 3, 4, 5, 6].map(|bits| WeightFormat::KQuant { bits }));
+    formats.retain(|format| format.check(&[1, columns]).is_ok());
     formats
 }
