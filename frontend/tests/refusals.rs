@@ -178,7 +178,7 @@ fn tensors_that_do_not_fit_the_configuration() {
     check_family(
         quantised,
         quantization(json!({"bits": 8, "group_size": 32})),
-        &["embed_tokens.weight", "[320, 32]", "8 bits in groups of 32"],
+        &["embed_tokens.weight", "[320, 32]", "affine8(group = 32"],
     );
     check_family(
         quantised,

@@ -26,8 +26,10 @@ impl Part<'_> {
 fn unit(format: WeightFormat) -> usize {
     match format {
         WeightFormat::Dense(_) => 0,
+        // Scales stand for blocks of rows and columns.
+        WeightFormat::Fp8Block { .. } => 2,
         // Codes and groups run along the last dimension.
-        WeightFormat::Affine { .. } => 1,
+        _ => 1,
     }
 }
 
