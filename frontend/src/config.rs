@@ -5,7 +5,7 @@ pub(crate) mod fields;
 mod quantization;
 mod rope;
 
-pub use quantization::{Affine, Quantization};
+pub use quantization::{Grouping, Method, Mode, Quantization};
 pub use rope::RopeConfig;
 
 use crate::LoadError;

@@ -21,9 +21,13 @@ mod assemble;
 mod derive;
 mod lookup;
 pub(crate) mod names;
+mod repack;
 pub(crate) mod spelling;
 #[cfg(test)]
 mod tests;
+mod vendor;
+#[cfg(test)]
+mod vendor_tests;
 
 use crate::LoadError;
 use crate::adapter::part_names;

@@ -136,8 +136,28 @@ fn configurations() {
     );
     check_config(
         "quantization_config",
-        json!({"quant_method": "gptq"}),
-        &["quant_method", "gptq"],
+        json!({"quant_method": "compressed-tensors"}),
+        &["quant_method", "compressed-tensors"],
+    );
+    check_config(
+        "quantization_config",
+        json!({"quant_method": "gptq", "bits": 3, "group_size": 64}),
+        &["quantization_config.bits", "3"],
+    );
+    check_config(
+        "quantization_config",
+        json!({"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemv"}),
+        &["quantization_config.version", "gemv"],
+    );
+    check_config(
+        "quantization_config",
+        json!({"quant_method": "fp8"}),
+        &["quantization_config.weight_block_size", "[128, 128]"],
+    );
+    check_config(
+        "quantization",
+        json!({"mode": "mxfp4", "bits": 4, "group_size": 64}),
+        &["quantization.group_size", "mxfp4"],
     );
 }
 
@@ -188,7 +208,7 @@ fn tensors_that_do_not_fit_the_configuration() {
     check_family(
         quantised,
         quantization(json!({"bits": 4, "group_size": 32})),
-        &["lm_head.scales", "[320, 2]", "config.json", "[320, 1]"],
+        &["embed_tokens.weight", "[320, 32]", "affine8(group = 32"],
     );
     check_family(
         quantised,

@@ -197,11 +197,10 @@ pub(crate) fn check_used(weights: &Weights, graph: &Graph) -> Result<(), LoadErr
 mod tests {
     use super::*;
     use crate::checkpoint::Checkpoint;
-    use crate::config::{Affine, Quantization};
+    use crate::config::Quantization;
     use crate::weights::names::Names;
     use mlxcel_ir::WeightSource;
     use mlxcel_test_support::{NewTensor, write_tensors};
-    use std::collections::HashMap;
 
     /// Weights of `tensors` with an adapter of rank 1 on the layer `m`, `A` and `B` given.
     fn weights(tensors: &[NewTensor], names: Names, a: &[f32], b: &[f32]) -> Weights {
@@ -218,11 +217,7 @@ mod tests {
             r#"{"r": 1, "lora_alpha": 1}"#,
         )
         .expect("written");
-        let quantization = Quantization {
-            field: "quantization",
-            all: Affine { bits: 4, group: 32 },
-            modules: HashMap::new(),
-        };
+        let quantization = Quantization::affine(4, 32);
         let checkpoint = Checkpoint::open(path);
         let mut weights = Weights::assemble(
             checkpoint.expect("a checkpoint"),

@@ -4,13 +4,70 @@ use super::Fields;
 use crate::LoadError;
 use std::collections::HashMap;
 
-/// Affine quantisation of one module: see [`mlxcel_ir::WeightFormat::Affine`].
+/// Quantisation of one module in groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Affine {
+pub struct Grouping {
     /// Bits of a code: 2, 3, 4, 5, 6 or 8.
     pub bits: u8,
-    /// Numbers that share a scale and a bias.
+    /// Numbers that share a scale.
     pub group: usize,
+    /// What codes and scales are.
+    pub mode: Mode,
+}
+
+/// What codes and scales of MLX are: the values of `mode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Integers with scales and biases; where there are no biases, the mode that bits and group
+    /// stand for.
+    #[default]
+    Affine,
+    /// [`mlxcel_ir::WeightFormat::MxFp4`].
+    MxFp4,
+    /// [`mlxcel_ir::WeightFormat::MxFp8`].
+    MxFp8,
+    /// [`mlxcel_ir::WeightFormat::NvFp4`].
+    NvFp4,
+}
+
+/// Name, bits and group of each mode that has only one of these.
+const MODES: &[(&str, Mode, u8, usize)] = &[
+    ("mxfp4", Mode::MxFp4, 4, 32),
+    ("mxfp8", Mode::MxFp8, 8, 32),
+    ("nvfp4", Mode::NvFp4, 4, 16),
+];
+
+impl Mode {
+    /// The mode with such codes that needs no biases.
+    pub(crate) fn without_biases(bits: u8, group: usize) -> Option<Mode> {
+        let mut modes = MODES.iter();
+        let found = modes.find(|(_, _, of, by)| (*of, *by) == (bits, group));
+        found.map(|(_, mode, ..)| *mode)
+    }
+}
+
+/// Whose layout the tensors have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Method {
+    /// MLX's.
+    #[default]
+    Mlx,
+    /// AutoAWQ's, in the version `gemm`.
+    Awq,
+    /// GPTQ's.
+    Gptq {
+        /// What is added to a stored zero point.
+        zero: u8,
+    },
+    /// Blocks of 128 rows and columns of FP8.
+    Fp8,
+    /// Codes of BitNet, which are -1, 0 and 1.
+    BitNet {
+        /// Whether numbers are divided by the scale, not multiplied.
+        divide: bool,
+    },
+    /// MXFP4 as in the checkpoints of gpt-oss.
+    MxFp4,
 }
 
 /// The quantisation of a checkpoint: one setting for all modules, and exceptions.
@@ -18,13 +75,29 @@ pub struct Affine {
 pub struct Quantization {
     /// The field it was read from, for messages.
     pub field: &'static str,
+    /// Whose layout the tensors have.
+    pub method: Method,
     /// What holds for a module that is not named.
-    pub all: Affine,
+    pub all: Grouping,
     /// Exceptions, by module name as in the checkpoint; `None` means not quantised.
-    pub modules: HashMap<String, Option<Affine>>,
+    pub modules: HashMap<String, Option<Grouping>>,
 }
 
 impl Quantization {
+    /// MLX's affine quantisation of all modules.
+    pub fn affine(bits: u8, group: usize) -> Self {
+        Self {
+            field: "quantization",
+            method: Method::Mlx,
+            all: Grouping {
+                bits,
+                group,
+                mode: Mode::Affine,
+            },
+            modules: HashMap::new(),
+        }
+    }
+
     /// Reads `quantization` (MLX), or `quantization_config` with the same content.
     pub(super) fn parse(fields: &Fields<'_>) -> Result<Option<Self>, LoadError> {
         for field in ["quantization", "quantization_config"] {
@@ -37,7 +110,7 @@ impl Quantization {
 
     /// What holds for the module that the checkpoint calls `module`, for instance
     /// `model.layers.0.mlp.up_proj`, or else for that of the same weight, `other`.
-    pub fn of(&self, module: &str, other: &str) -> Option<Affine> {
+    pub fn of(&self, module: &str, other: &str) -> Option<Grouping> {
         let named = self.modules.get(module).or_else(|| {
             let other = other.strip_suffix(".weight").unwrap_or(other);
             self.modules.get(other)
@@ -56,52 +129,147 @@ impl Quantization {
         }
         Self {
             field: self.field,
+            method: self.method,
             all: self.all,
             modules,
         }
     }
 
     fn read(field: &'static str, inner: &Fields<'_>) -> Result<Self, LoadError> {
-        if let Some(method) = inner.text("quant_method")? {
-            let reason = format!(
-                "`{method}` is not supported; supported is MLX's affine quantisation. \
-                 Convert the unquantised checkpoint instead"
-            );
-            return Err(inner.error("quant_method", reason));
-        }
-        let all = affine(inner)?;
         let mut modules = HashMap::new();
-        for (name, value) in inner.entries() {
-            if value.is_object() {
-                if let Some(module) = inner.object(name)? {
-                    modules.insert(name.to_string(), Some(affine(&module)?));
+        let (method, all) = match inner.text("quant_method")? {
+            Some(name) => vendor(inner, name)?,
+            None => {
+                for (name, value) in inner.entries() {
+                    if value.is_object() {
+                        if let Some(module) = inner.object(name)? {
+                            modules.insert(name.to_string(), Some(grouping(&module)?));
+                        }
+                    } else if value == false {
+                        modules.insert(name.to_string(), None);
+                    }
                 }
-            } else if value == false {
-                modules.insert(name.to_string(), None);
+                (Method::Mlx, grouping(inner)?)
             }
-        }
+        };
         Ok(Self {
             field,
+            method,
             all,
             modules,
         })
     }
 }
 
-fn affine(fields: &Fields<'_>) -> Result<Affine, LoadError> {
-    match fields.text("mode")? {
-        None | Some("affine") => {}
-        Some(other) => {
-            let reason = format!("`{other}` is not supported; supported is affine");
-            return Err(fields.error("mode", reason));
+/// What `quant_method` says, as the libraries of Hugging Face write it.
+fn vendor(fields: &Fields<'_>, name: &str) -> Result<(Method, Grouping), LoadError> {
+    let limit = super::limit::WIDTH;
+    let group = |names: [&str; 2]| {
+        // -1 is a group for each whole row.
+        for name in names {
+            match fields.get(name).and_then(serde_json::Value::as_i64) {
+                Some(-1) => return Ok(0),
+                Some(_) => return fields.required(name, 1..=limit),
+                None => {}
+            }
         }
+        Err(fields.missing(names[0]))
+    };
+    let bits = |names: [&str; 2], known: &[usize]| {
+        let name = match fields.get(names[1]) {
+            Some(_) => names[1],
+            None => names[0],
+        };
+        let bits = fields.required(name, 0..=64)?;
+        match known.contains(&bits) {
+            true => Ok(bits as u8),
+            false => Err(fields.error(name, format!("must be one of {known:?}, is {bits}"))),
+        }
+    };
+    let must = |field: &str, known: &str| match fields.text(field)? {
+        Some(found) if !found.eq_ignore_ascii_case(known) => {
+            let reason = format!("`{found}` is not supported with {name}; supported is {known}");
+            Err(fields.error(field, reason))
+        }
+        _ => Ok(()),
+    };
+    let grouping = |bits, group| Grouping {
+        bits,
+        group,
+        mode: Mode::Affine,
+    };
+    Ok(match name {
+        "awq" => {
+            must("version", "gemm")?;
+            let bits = bits(["bits", "w_bit"], &[4])?;
+            (
+                Method::Awq,
+                grouping(bits, group(["group_size", "q_group_size"])?),
+            )
+        }
+        "gptq" => {
+            let bits = bits(["bits", "w_bit"], &[2, 4, 8])?;
+            let zero = match fields.text("checkpoint_format")? {
+                None | Some("gptq") => 1,
+                Some("gptq_v2") => 0,
+                Some(other) => {
+                    let reason = format!("`{other}` is not supported; supported are gptq, gptq_v2");
+                    return Err(fields.error("checkpoint_format", reason));
+                }
+            };
+            let group = group(["group_size", "q_group_size"])?;
+            (Method::Gptq { zero }, grouping(bits, group))
+        }
+        "fp8" => {
+            must("fmt", "e4m3")?;
+            let block = fields.get("weight_block_size");
+            if block.is_none_or(|block| *block != serde_json::json!([128, 128])) {
+                let reason = "must be [128, 128]; FP8 with other scales is not supported";
+                return Err(fields.error("weight_block_size", reason));
+            }
+            (Method::Fp8, grouping(8, 128))
+        }
+        "bitnet" => {
+            // Layers of the class `autobitlinear` multiply by what those of `bitlinear` divide by.
+            let divide = fields.text("linear_class")? != Some("autobitlinear");
+            must("quantization_mode", "offline")?;
+            (Method::BitNet { divide }, grouping(2, 0))
+        }
+        "mxfp4" => (Method::MxFp4, grouping(4, 32)),
+        _ => {
+            let reason = format!(
+                "`{name}` is not supported; supported are awq, gptq, fp8 in blocks, bitnet, mxfp4, \
+                 and MLX's own formats. Convert the unquantised checkpoint instead"
+            );
+            return Err(fields.error("quant_method", reason));
+        }
+    })
+}
+
+fn grouping(fields: &Fields<'_>) -> Result<Grouping, LoadError> {
+    let name = fields.text("mode")?.unwrap_or("affine");
+    let known = MODES.iter().find(|(known, ..)| *known == name);
+    if let Some(&(_, mode, bits, group)) = known {
+        for (field, only) in [("group_size", group), ("bits", bits.into())] {
+            let found = fields.size(field, 0..=super::limit::WIDTH)?;
+            if let Some(found) = found.filter(|&found| found != only) {
+                let reason = format!("must be {only} with mode {name}, is {found}");
+                return Err(fields.error(field, reason));
+            }
+        }
+        return Ok(Grouping { bits, group, mode });
+    }
+    if name != "affine" {
+        let reason = format!("`{name}` is not supported; use affine, mxfp4, mxfp8 or nvfp4");
+        return Err(fields.error("mode", reason));
     }
     let group = fields.required("group_size", 1..=super::limit::WIDTH)?;
     let bits = fields.required("bits", 0..=64)?;
     match bits {
-        2 | 3 | 4 | 5 | 6 | 8 => Ok(Affine {
+        2 | 3 | 4 | 5 | 6 | 8 => Ok(Grouping {
             bits: bits as u8,
             group,
+            mode: Mode::Affine,
         }),
         _ => Err(fields.error("bits", format!("must be 2, 3, 4, 5, 6 or 8, is {bits}"))),
     }

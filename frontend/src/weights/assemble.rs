@@ -1,9 +1,10 @@
 //! From a checkpoint's tensors to weights in the graph's formats.
 
 use super::names::{Names, Rules};
+use super::vendor::vendor;
 use super::{Bytes, Stored, Weights};
 use crate::checkpoint::{Checkpoint, Tensor};
-use crate::config::{Affine, Quantization};
+use crate::config::{Grouping, Mode, Quantization};
 use crate::{LoadError, convert, safetensors::Entry};
 use mlxcel_ir::{DType, WeightDecl, WeightFormat};
 use std::collections::HashMap;
@@ -36,27 +37,31 @@ impl Weights {
             }
             let module = name.strip_suffix(".weight");
             let scales = module.and_then(|module| checkpoint.get(&format!("{module}.scales")));
-            let weight = match (module, scales) {
+            let found = match (module, scales) {
                 (Some(module), Some(scales)) => {
                     let module = (module, spelled(name));
-                    quantised(&checkpoint, module, tensor, scales, quantization.as_ref())?
+                    let stored =
+                        quantised(&checkpoint, module, tensor, scales, quantization.as_ref())?;
+                    Some(stored)
                 }
-                _ => match dense(&checkpoint, tensor, spelled(name)) {
-                    Some(weight) => weight,
-                    None => {
-                        let reason = format!("dtype {} is not supported", tensor.entry.dtype);
-                        let file = tensor.file.to_path_buf();
-                        refused.insert(spelled(name), (file, reason));
-                        continue;
-                    }
+                _ => match vendor(&checkpoint, tensor, quantization.as_ref(), &spelled)? {
+                    None => dense(&checkpoint, tensor, spelled(name)),
+                    found => found,
                 },
             };
+            let Some(weight) = found else {
+                let reason = format!("dtype {} is not supported", tensor.entry.dtype);
+                let file = tensor.file.to_path_buf();
+                refused.insert(spelled(name), (file, reason));
+                continue;
+            };
             let file = weight.file.clone();
-            if let Some(other) = stored.insert(spelled(name), weight) {
+            let stands_for = weight.declaration.name.clone();
+            if let Some(other) = stored.insert(stands_for, weight) {
                 let reason = format!(
                     "and another tensor, in {}, both stand for `{}`",
                     other.file.display(),
-                    spelled(name)
+                    other.declaration.name
                 );
                 let tensor = name.to_string();
                 return Err(LoadError::Tensor {
@@ -76,21 +81,45 @@ impl Weights {
     }
 }
 
-/// Whether `name` is the scales or biases of a quantised module.
+/// Ends of the names of parts that stand beside a tensor whose name ends otherwise.
+const SIDES: &[(&str, &[&str])] = &[
+    (".scales", &[".weight", ".qweight"]),
+    (".biases", &[".weight"]),
+    (".qzeros", &[".qweight"]),
+    (".g_idx", &[".qweight"]),
+    (".weight_scale_inv", &[".weight"]),
+    (".weight_scale", &[".weight"]),
+    ("_scales", &["_blocks"]),
+];
+
+/// Whether `name` is a part of a quantised module beside its codes.
 fn is_side(checkpoint: &Checkpoint, name: &str) -> bool {
-    [".scales", ".biases"].into_iter().any(|suffix| {
-        name.strip_suffix(suffix)
-            .is_some_and(|module| checkpoint.get(&format!("{module}.weight")).is_some())
+    SIDES.iter().any(|(end, beside)| {
+        let module = name.strip_suffix(end);
+        module.is_some_and(|module| {
+            let mut beside = beside.iter();
+            beside.any(|end| checkpoint.get(&format!("{module}{end}")).is_some())
+        })
     })
 }
 
-fn float(entry: &Entry) -> Option<DType> {
+pub(super) fn float(entry: &Entry) -> Option<DType> {
     convert::float(&entry.dtype)
 }
 
-fn part(checkpoint: &Checkpoint, tensor: Tensor<'_>, alignment: usize) -> Bytes {
+/// The bytes of a tensor, mapped if they are aligned.
+pub(super) fn part(checkpoint: &Checkpoint, tensor: Tensor<'_>, alignment: usize) -> Bytes {
     let range = tensor.entry.range.clone();
     Bytes::of_file(checkpoint.files(), tensor.index, range, alignment)
+}
+
+/// An error about a tensor.
+pub(super) fn fail(tensor: Tensor<'_>, reason: String) -> LoadError {
+    LoadError::Tensor {
+        file: tensor.file.to_path_buf(),
+        tensor: tensor.entry.name.clone(),
+        reason,
+    }
 }
 
 fn dense(checkpoint: &Checkpoint, tensor: Tensor<'_>, name: String) -> Option<Stored> {
@@ -115,13 +144,8 @@ fn quantised(
     scales: Tensor<'_>,
     quantization: Option<&Quantization>,
 ) -> Result<Stored, LoadError> {
-    let fail = |tensor: Tensor<'_>, reason: String| LoadError::Tensor {
-        file: tensor.file.to_path_buf(),
-        tensor: tensor.entry.name.clone(),
-        reason,
-    };
     let config = checkpoint.folder().join("config.json");
-    let Some(Affine { bits, group }) = quantization.and_then(|all| all.of(module, &name)) else {
+    let Some(grouping) = quantization.and_then(|all| all.of(module, &name)) else {
         return Err(LoadError::Field {
             file: config,
             field: "quantization".into(),
@@ -131,15 +155,7 @@ fn quantised(
             ),
         });
     };
-    let biases =
-        checkpoint
-            .get(&format!("{module}.biases"))
-            .ok_or_else(|| LoadError::MissingTensor {
-                path: checkpoint.folder().to_path_buf(),
-                tensor: format!("{module}.biases"),
-                reason: "affine quantisation, the only one supported, needs it beside scales"
-                    .into(),
-            })?;
+    let Grouping { group, .. } = grouping;
     // Rows of one matrix, or of one for each expert.
     let (Some((&words, rows @ ([_] | [_, _]))), "U32") =
         (codes.entry.shape.split_last(), codes.entry.dtype.as_str())
@@ -149,6 +165,8 @@ fn quantised(
         return Err(fail(codes, reason));
     };
     let shaped = |last: usize| [rows, &[last]].concat();
+    let groups = scales.entry.shape.last().copied().unwrap_or(0);
+    let bits = bits_of(grouping, words, groups);
     let width = words
         .checked_mul(32)
         .filter(|width| width.is_multiple_of(bits as usize))
@@ -162,35 +180,73 @@ fn quantised(
             );
             fail(codes, reason)
         })?;
-    let Some(scale) = float(scales.entry) else {
-        return Err(fail(
-            scales,
-            format!("dtype {} is not supported", scales.entry.dtype),
-        ));
+    let biases = checkpoint.get(&format!("{module}.biases"));
+    let mode = match (grouping.mode, biases) {
+        (Mode::Affine, None) => Mode::without_biases(bits, group),
+        (mode, _) => Some(mode),
     };
-    for side in [scales, biases] {
+    let Some(mode) = mode else {
+        return Err(LoadError::MissingTensor {
+            path: checkpoint.folder().to_path_buf(),
+            tensor: format!("{module}.biases"),
+            reason: format!("affine codes of {bits} bits in groups of {group} need it"),
+        });
+    };
+    let format = match mode {
+        Mode::MxFp4 => WeightFormat::MxFp4,
+        Mode::MxFp8 => WeightFormat::MxFp8,
+        Mode::NvFp4 => WeightFormat::NvFp4,
+        Mode::Affine => {
+            let Some(scale) = float(scales.entry) else {
+                let reason = format!("dtype {} is not supported", scales.entry.dtype);
+                return Err(fail(scales, reason));
+            };
+            WeightFormat::Affine { bits, group, scale }
+        }
+    };
+    let biases = biases.filter(|_| mode == Mode::Affine);
+    let (side, size) = match format {
+        WeightFormat::Affine { scale, .. } => (scales.entry.dtype.as_str(), scale.size()),
+        _ => ("U8", 1),
+    };
+    for found in [Some(scales), biases].into_iter().flatten() {
         let expected = shaped(width / group);
-        if side.entry.shape != expected || side.entry.dtype != scales.entry.dtype {
-            let Entry { dtype, shape, .. } = side.entry;
+        if found.entry.shape != expected || found.entry.dtype != side {
+            let Entry { dtype, shape, .. } = found.entry;
             let reason = format!(
-                "must be {} {expected:?} for codes {:?} of {bits} bits in groups of {group} \
+                "must be {side} {expected:?} for codes {:?} of {bits} bits in groups of {group} \
                  (`quantization` in {}), is {dtype} {shape:?}",
-                scales.entry.dtype,
                 codes.entry.shape,
                 config.display()
             );
-            return Err(fail(side, reason));
+            return Err(fail(found, reason));
         }
     }
+    let side = |tensor| part(checkpoint, tensor, size);
     Ok(Stored {
         file: codes.file.to_path_buf(),
         declaration: WeightDecl {
             name,
             shape: shaped(width),
-            format: WeightFormat::Affine { bits, group, scale },
+            format,
         },
         values: part(checkpoint, codes, 4),
-        scales: part(checkpoint, scales, scale.size()),
-        biases: part(checkpoint, biases, scale.size()),
+        scales: side(scales),
+        biases: biases.map_or(Bytes::Empty, side),
     })
+}
+
+/// Bits of a code: as the configuration says, unless the shapes say otherwise. Some checkpoints
+/// name a module that has other bits than the rest by a name that it does not have.
+fn bits_of(grouping: Grouping, words: usize, groups: usize) -> u8 {
+    let Grouping { bits, group, mode } = grouping;
+    let numbers = groups.saturating_mul(group);
+    let stored = words.saturating_mul(32);
+    if mode != Mode::Affine || numbers == 0 || numbers.saturating_mul(bits.into()) == stored {
+        return bits;
+    }
+    match stored / numbers {
+        found @ (2..=6 | 8) if stored.is_multiple_of(numbers) => found as u8,
+        _ => bits,
+    }
 }

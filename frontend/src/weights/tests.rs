@@ -1,21 +1,16 @@
 use super::names::Names;
 use super::{Weights, spelling};
 use crate::checkpoint::Checkpoint;
-use crate::config::{Affine, Quantization};
+use crate::config::Quantization;
 use mlxcel_ir::WeightSource;
 use mlxcel_test_support::{NewTensor, write_tensors};
 use proptest::prelude::*;
-use std::collections::HashMap;
 
 /// The weights of a checkpoint of `tensors`, its quantised modules of 4 bits in groups of 32.
 fn weights(tensors: &[NewTensor], names: Names) -> Result<Weights, String> {
     let folder = tempfile::tempdir().expect("a folder");
     write_tensors(&folder.path().join("model.safetensors"), tensors);
-    let quantization = Quantization {
-        field: "quantization",
-        all: Affine { bits: 4, group: 32 },
-        modules: HashMap::new(),
-    };
+    let quantization = Quantization::affine(4, 32);
     let checkpoint = Checkpoint::open(folder.path()).map_err(|error| error.to_string())?;
     Weights::assemble(checkpoint, Some(&quantization), names).map_err(|error| error.to_string())
 }
