@@ -1,6 +1,7 @@
-//! GGUF files: metadata as a configuration, blocks repacked into affine groups, the embedded
+//! GGUF files: metadata as a configuration, blocks taken apart into a graph's formats, the embedded
 //! tokenizer as a `tokenizer.json`.
 
+mod blocks;
 mod names;
 mod read;
 mod repack;

@@ -49,12 +49,6 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// The first `length` bytes of `words`, which has that many.
-    pub(crate) fn new(words: Vec<u64>, length: usize) -> Self {
-        let length = length.min(words.len() * 8);
-        Self { words, length }
-    }
-
     /// Zeros.
     pub(crate) fn zeros(length: usize) -> Self {
         Self {

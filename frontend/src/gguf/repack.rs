@@ -1,159 +1,147 @@
-//! Blocks of quantised numbers, taken apart into MLX's affine form. Nothing is requantised: both
+//! Blocks of quantised numbers, taken apart into a graph's formats. Nothing is requantised: both
 //! forms give the same numbers.
 
+use super::blocks::{Blocks, Kind};
+use crate::weights::Words;
 use half::f16;
+use mlxcel_ir::weight::SUPER_BLOCK;
 use mlxcel_ir::{DType, WeightFormat};
 use rayon::prelude::*;
-
-/// Numbers in a block, of every format here.
-pub(super) const BLOCK: usize = 32;
-
-/// A format of blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Blocks {
-    /// A scale `d` and 32 codes of 4 bits: `d * (q - 8)`.
-    Q4_0,
-    /// A scale `d`, a minimum `m` and 32 codes of 4 bits: `d * q + m`.
-    Q4_1,
-    /// A scale `d` and 32 signed codes of 8 bits: `d * q`.
-    Q8_0,
-}
-
-impl Blocks {
-    /// Bytes of a block.
-    pub(super) fn size(self) -> usize {
-        match self {
-            Blocks::Q4_0 => 2 + BLOCK / 2,
-            Blocks::Q4_1 => 4 + BLOCK / 2,
-            Blocks::Q8_0 => 2 + BLOCK,
-        }
-    }
-
-    fn bits(self) -> usize {
-        match self {
-            Blocks::Q4_0 | Blocks::Q4_1 => 4,
-            Blocks::Q8_0 => 8,
-        }
-    }
-
-    /// The bias of a block with the scale `d`, as a multiple of it; `None` if the block stores one.
-    fn bias(self) -> Option<f32> {
-        match self {
-            Blocks::Q4_0 => Some(-8.0),
-            Blocks::Q4_1 => None,
-            Blocks::Q8_0 => Some(-128.0),
-        }
-    }
-}
 
 /// The parts of a repacked weight.
 pub(super) struct Repacked {
     pub(super) format: WeightFormat,
-    pub(super) values: Vec<u64>,
-    pub(super) scales: Vec<u64>,
-    pub(super) biases: Vec<u64>,
-    /// Bytes of values, and of scales and of biases.
-    pub(super) lengths: [usize; 2],
+    /// Values, scales, biases.
+    pub(super) parts: [Words; 3],
 }
+
+/// The parts of one row.
+type Row<'a> = [&'a mut [u8]; 3];
 
 /// Repacks rows of `row` bytes each; row `r` of the result is row `source(r)` of `bytes`.
 ///
-/// Scales and biases stay f16, in which a multiple of `d` by a power of two is exact, unless it
-/// overflows: then those of the whole weight become f32.
+/// Scales and biases of blocks of 32 numbers stay f16, in which a multiple of `d` by a power of two
+/// is exact, unless it overflows: then those of the whole weight become f32.
 pub(super) fn repack(
     blocks: Blocks,
     bytes: &[u8],
     row: usize,
     source: impl Fn(usize) -> usize + Sync,
 ) -> Repacked {
-    let per_row = row / blocks.size();
-    let count = bytes.len() / blocks.size();
-    let half_fits = blocks.bias().is_none_or(|factor| {
-        bytes
-            .par_chunks_exact(blocks.size())
-            .with_min_len(4096)
-            .all(|block| {
-                let scale = half_at(block, 0);
-                !scale.is_finite() || f16::from_f32(scale.to_f32() * factor).is_finite()
-            })
-    });
-    let scale = if half_fits { DType::F16 } else { DType::F32 };
-    let codes = BLOCK * blocks.bits() / 8;
-    let lengths = [count * codes, count * scale.size()];
-    let mut values = vec![0u64; lengths[0].div_ceil(8)];
-    let mut scales = vec![0u64; lengths[1].div_ceil(8)];
-    let mut biases = vec![0u64; lengths[1].div_ceil(8)];
-    if per_row > 0 {
-        let side = per_row * scale.size();
-        let values: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
-        let scales: &mut [u8] = bytemuck::cast_slice_mut(&mut scales);
-        let biases: &mut [u8] = bytemuck::cast_slice_mut(&mut biases);
-        values[..lengths[0]]
-            .par_chunks_exact_mut(per_row * codes)
-            .zip(scales[..lengths[1]].par_chunks_exact_mut(side))
-            .zip(biases[..lengths[1]].par_chunks_exact_mut(side))
-            .enumerate()
-            .for_each(|(index, ((values, scales), biases))| {
-                let from = &bytes[source(index) * row..][..row];
-                for (block, from) in from.chunks_exact(blocks.size()).enumerate() {
-                    unpack(blocks, from, &mut values[block * codes..][..codes]);
-                    let d = half_at(from, 0);
-                    let bias = match blocks.bias() {
-                        Some(factor) => d.to_f32() * factor,
-                        None => half_at(from, 2).to_f32(),
-                    };
-                    let at = block * scale.size()..(block + 1) * scale.size();
-                    put(&mut scales[at.clone()], d.to_f32());
-                    put(&mut biases[at], bias);
-                }
-            });
-    }
-    Repacked {
-        format: WeightFormat::Affine {
+    let rows = bytes.len().checked_div(row).unwrap_or(0);
+    let columns = row / blocks.size() * blocks.numbers();
+    let format = match blocks.kind() {
+        Kind::MxFp4 => WeightFormat::MxFp4,
+        Kind::Nested => WeightFormat::KQuant {
             bits: blocks.bits() as u8,
-            group: BLOCK,
-            scale,
         },
-        values,
-        scales,
-        biases,
-        lengths,
+        Kind::Affine { bias } => WeightFormat::Affine {
+            bits: blocks.bits() as u8,
+            group: blocks.numbers(),
+            scale: match bias.is_none_or(|factor| half_fits(blocks, bytes, factor)) {
+                true => DType::F16,
+                false => DType::F32,
+            },
+        },
+    };
+    let parts = format.parts(&[rows, columns]);
+    let mut parts = parts.map(|part| Words::zeros(part.bytes()));
+    {
+        let [values, scales, biases] = &mut parts;
+        let mut all: Vec<Row<'_>> = split(values.bytes_mut(), rows)
+            .zip(split(scales.bytes_mut(), rows))
+            .zip(split(biases.bytes_mut(), rows))
+            .take(rows)
+            .map(|((values, scales), biases)| [values, scales, biases])
+            .collect();
+        all.par_iter_mut().enumerate().for_each(|(index, to)| {
+            let from = &bytes[source(index) * row..][..row];
+            one(blocks, format, from, to);
+        });
+    }
+    Repacked { format, parts }
+}
+
+/// `rows` equal pieces of a part, which may be empty.
+fn split(part: &mut [u8], rows: usize) -> impl Iterator<Item = &mut [u8]> {
+    let size = part.len().checked_div(rows).unwrap_or(0);
+    let mut rest = part;
+    std::iter::from_fn(move || {
+        let (piece, after) = std::mem::take(&mut rest).split_at_mut_checked(size)?;
+        rest = after;
+        Some(piece)
+    })
+}
+
+/// Whether `factor` times the scale of each block is finite in f16.
+fn half_fits(blocks: Blocks, bytes: &[u8], factor: f32) -> bool {
+    bytes
+        .par_chunks_exact(blocks.size())
+        .with_min_len(4096)
+        .all(|block| {
+            let scale = half_at(block, 0);
+            !scale.is_finite() || f16::from_f32(scale.to_f32() * factor).is_finite()
+        })
+}
+
+fn one(blocks: Blocks, format: WeightFormat, from: &[u8], [values, scales, biases]: &mut Row<'_>) {
+    let (bits, numbers) = (blocks.bits(), blocks.numbers());
+    let count = from.len() / blocks.size();
+    let mut codes = [0u8; SUPER_BLOCK];
+    for (index, block) in from.chunks_exact(blocks.size()).enumerate() {
+        blocks.codes(block, &mut codes[..numbers]);
+        pack(
+            &codes[..numbers],
+            bits,
+            &mut values[index * numbers * bits / 8..],
+        );
+        match blocks.kind() {
+            Kind::MxFp4 => scales[index] = block[0],
+            Kind::Affine { bias } => {
+                let d = half_at(block, 0).to_f32();
+                let bias = match bias {
+                    Some(factor) => d * factor,
+                    None => half_at(block, 2).to_f32(),
+                };
+                let dtype = match format {
+                    WeightFormat::Affine { scale, .. } => scale,
+                    _ => DType::F32,
+                };
+                let at = index * dtype.size()..(index + 1) * dtype.size();
+                crate::convert::write(dtype, d, &mut scales[at.clone()]);
+                crate::convert::write(dtype, bias, &mut biases[at]);
+            }
+            Kind::Nested => {
+                let groups = biases.len() / (count * blocks.sets());
+                for (set, at) in blocks.outer().iter().enumerate() {
+                    let to = 2 * (set * count + index);
+                    scales[to..to + 2].copy_from_slice(&block[*at..at + 2]);
+                }
+                let mut sets = biases.chunks_mut(count * groups);
+                let mut next = || {
+                    let set = sets.next().unwrap_or_default();
+                    set.get_mut(index * groups..(index + 1) * groups)
+                        .unwrap_or_default()
+                };
+                blocks.inner(block, next(), next());
+            }
+        }
     }
 }
 
-/// Writes a number as f16 or f32, by the room there is.
-fn put(to: &mut [u8], number: f32) {
-    match to.len() {
-        2 => to.copy_from_slice(&f16::from_f32(number).to_le_bytes()),
-        _ => to.copy_from_slice(&number.to_le_bytes()),
+/// Codes as a stream of bits, lowest first; eight of them fill `bits` bytes.
+fn pack(codes: &[u8], bits: usize, to: &mut [u8]) {
+    for (codes, to) in codes.chunks_exact(8).zip(to.chunks_exact_mut(bits)) {
+        let codes = codes.iter().enumerate();
+        let stream: u64 = codes
+            .map(|(place, &code)| u64::from(code) << (bits * place))
+            .sum();
+        to.copy_from_slice(&stream.to_le_bytes()[..bits]);
     }
 }
 
-fn half_at(block: &[u8], at: usize) -> f16 {
+pub(super) fn half_at(block: &[u8], at: usize) -> f16 {
     f16::from_le_bytes([block[at], block[at + 1]])
-}
-
-/// The codes of a block as a stream of unsigned codes, lowest bits first.
-///
-/// A block of 4-bit codes holds number `i` in the low half of byte `i` and number `16 + i` in the
-/// high half; the stream holds numbers `2 i` and `2 i + 1` in byte `i`.
-fn unpack(blocks: Blocks, block: &[u8], to: &mut [u8]) {
-    match blocks {
-        Blocks::Q8_0 => {
-            for (to, &from) in to.iter_mut().zip(&block[2..]) {
-                // From -128..=127 to 0..=255.
-                *to = from ^ 0x80;
-            }
-        }
-        Blocks::Q4_0 | Blocks::Q4_1 => {
-            let from = &block[blocks.size() - BLOCK / 2..];
-            let (low, high) = to.split_at_mut(BLOCK / 4);
-            for ((low, high), pair) in low.iter_mut().zip(high).zip(from.chunks_exact(2)) {
-                *low = pair[0] & 0x0f | pair[1] << 4;
-                *high = pair[0] >> 4 | pair[1] & 0xf0;
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -162,53 +150,69 @@ mod tests {
     use mlxcel_ir::weight::dequantize;
     use mlxcel_ir::{WeightData, WeightDecl};
 
-    /// Repacks two rows of one block each, in reverse, and dequantises them.
-    fn check(blocks: Blocks, bytes: &[u8], scale: DType, expect: impl Fn(&[u8], usize) -> f64) {
-        let size = blocks.size();
-        let repacked = repack(blocks, bytes, size, |row| 1 - row);
-        let WeightFormat::Affine { scale: found, .. } = repacked.format else {
-            panic!("not affine");
-        };
-        assert_eq!(found, scale, "{blocks:?}");
+    /// Repacks two rows, in reverse, and dequantises them.
+    fn numbers(blocks: Blocks, bytes: &[u8], format: Option<&str>) -> Vec<f64> {
+        let row = bytes.len() / 2;
+        let repacked = repack(blocks, bytes, row, |row| 1 - row);
+        if let Some(format) = format {
+            assert_eq!(repacked.format.to_string(), format, "{blocks:?}");
+        }
         let declaration = WeightDecl {
             name: "w".into(),
-            shape: vec![2, BLOCK],
+            shape: vec![2, row / blocks.size() * blocks.numbers()],
             format: repacked.format,
         };
+        let [values, scales, biases] = repacked.parts.each_ref().map(Words::bytes);
         let data = WeightData {
-            values: &bytemuck::cast_slice(&repacked.values)[..repacked.lengths[0]],
-            scales: &bytemuck::cast_slice(&repacked.scales)[..repacked.lengths[1]],
-            biases: &bytemuck::cast_slice(&repacked.biases)[..repacked.lengths[1]],
+            values,
+            scales,
+            biases,
         };
-        let numbers = dequantize::<f64>(&declaration, data).expect("a weight");
-        for (index, number) in numbers.into_iter().enumerate() {
-            let block = &bytes[(1 - index / BLOCK) * size..][..size];
-            assert_eq!(number, expect(block, index % BLOCK), "{blocks:?} {index}");
+        dequantize::<f64>(&declaration, data).expect("a weight")
+    }
+
+    /// Numbers as the package `gguf` 0.19 dequantises them, for random blocks.
+    #[test]
+    fn repacked_numbers_are_those_of_the_blocks() {
+        let file: &[u8] = include_bytes!("../../tests/data/gguf_blocks.safetensors");
+        let header = u64::from_le_bytes(file[..8].try_into().expect("a length")) as usize;
+        let entries: serde_json::Value =
+            serde_json::from_slice(&file[8..8 + header]).expect("a header");
+        let part = |name: String| {
+            let end = |end: usize| {
+                let offset = entries[&name]["data_offsets"][end].as_u64();
+                8 + header + offset.expect("an offset") as usize
+            };
+            &file[end(0)..end(1)]
+        };
+        for blocks in Blocks::ALL {
+            let expect = part(format!("{}.numbers", blocks.name()));
+            let found = numbers(blocks, part(format!("{}.blocks", blocks.name())), None);
+            assert_eq!(found.len() * 4, expect.len());
+            let half = found.len() / 2;
+            for (index, expect) in expect.chunks_exact(4).enumerate() {
+                let expect = f32::from_le_bytes(expect.try_into().expect("four bytes"));
+                // The two rows are in reverse.
+                let found = found[(index + half) % found.len()];
+                assert_eq!(found as f32, expect, "{blocks:?} {index}");
+            }
         }
     }
 
     #[test]
-    fn repacked_numbers_are_those_of_the_blocks() {
-        let nibble = |codes: &[u8], i: usize| f64::from(codes[i % 16] >> (4 * (i / 16)) & 15);
-        let block = |head: &[f32], codes: usize| -> Vec<u8> {
-            let halves = head.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes());
-            let codes = (0..codes).map(|i| (i * 37 + 11) as u8 ^ head[0].to_bits() as u8);
-            halves.chain(codes).collect()
+    fn large_scales_become_f32() {
+        let block = |scale: f32, size: usize| {
+            let mut block = f16::from_f32(scale).to_le_bytes().to_vec();
+            block.resize(size, 0x21);
+            block
         };
-        let two = |a: &[f32], b: &[f32], codes| [block(a, codes), block(b, codes)].concat();
-        for (large, scale) in [(0.37, DType::F16), (60000.0, DType::F32)] {
-            let bytes = two(&[1.5], &[large], 16);
-            check(Blocks::Q4_0, &bytes, scale, |block, i| {
-                half_at(block, 0).to_f64() * (nibble(&block[2..], i) - 8.0)
-            });
-            let bytes = two(&[-0.01], &[large], 32);
-            check(Blocks::Q8_0, &bytes, scale, |block, i| {
-                half_at(block, 0).to_f64() * f64::from(block[2 + i] as i8)
-            });
+        for (blocks, bits) in [(Blocks::Q4_0, 4), (Blocks::Q5_0, 5), (Blocks::Q8_0, 8)] {
+            for (large, scale) in [(0.37, "f16"), (60000.0, "f32")] {
+                let bytes = [block(1.5, blocks.size()), block(large, blocks.size())].concat();
+                let format = format!("affine{bits}(group = 32, scale = {scale})");
+                let found = numbers(blocks, &bytes, Some(&format));
+                assert!(found.iter().all(|number| number.is_finite()));
+            }
         }
-        let bytes = two(&[0.02, -0.3], &[60000.0, 1.0], 16);
-        check(Blocks::Q4_1, &bytes, DType::F16, |block, i| {
-            half_at(block, 0).to_f64() * nibble(&block[4..], i) + half_at(block, 2).to_f64()
-        });
     }
 }

@@ -1,11 +1,12 @@
 //! Tensors of a file: descriptions checked against the data, then mapped or repacked.
 
 use super::Metadata;
+use super::blocks::Blocks;
 use super::names::{ROPE_FACTORS, checkpoint_name};
-use super::repack::{BLOCK, Blocks, repack};
+use super::repack::repack;
 use crate::families::Family;
 use crate::map::MappedFile;
-use crate::weights::{Bytes, Stored, Weights, Words};
+use crate::weights::{Bytes, Stored, Weights};
 use crate::{Config, LoadError};
 use mlxcel_ir::{DType, WeightDecl, WeightFormat};
 use std::collections::{HashMap, HashSet};
@@ -52,36 +53,37 @@ impl Described<'_> {
 ///
 /// Forms that cannot be used have a name and no size: their tensors are refused when needed.
 fn form(kind: u32) -> (Result<Form, String>, usize, usize) {
-    let blocks = |blocks: Blocks| (Ok(Form::Blocks(blocks)), BLOCK, blocks.size());
     let dense = |dtype: DType| (Ok(Form::Dense(dtype)), 1, dtype.size());
+    if let Some(blocks) = Blocks::of(kind) {
+        return (Ok(Form::Blocks(blocks)), blocks.numbers(), blocks.size());
+    }
     let name = match kind {
         0 => return dense(DType::F32),
         1 => return dense(DType::F16),
-        2 => return blocks(Blocks::Q4_0),
-        3 => return blocks(Blocks::Q4_1),
-        8 => return blocks(Blocks::Q8_0),
         30 => return dense(DType::BF16),
-        6 => "Q5_0",
-        7 => "Q5_1",
         9 => "Q8_1",
-        10 => "Q2_K",
-        11 => "Q3_K",
-        12 => "Q4_K",
-        13 => "Q5_K",
-        14 => "Q6_K",
         15 => "Q8_K",
+        16 => "IQ2_XXS",
+        17 => "IQ2_XS",
+        18 => "IQ3_XXS",
+        19 => "IQ1_S",
         20 => "IQ4_NL",
+        21 => "IQ3_S",
+        22 => "IQ2_S",
         23 => "IQ4_XS",
         28 => "F64",
-        39 => "MXFP4",
+        29 => "IQ1_M",
+        34 => "TQ1_0",
+        35 => "TQ2_0",
         _ => "",
     };
     let reason = format!(
-        "is stored as {}, which is not supported; supported are F32, F16, BF16, Q8_0, Q4_0, Q4_1",
+        "is stored as {}, which is not supported; supported are F32, F16, BF16, {}",
         match name {
             "" => format!("type {kind}"),
             name => name.to_string(),
-        }
+        },
+        Blocks::ALL.map(Blocks::name).join(", ")
     );
     (Err(reason), 1, 0)
 }
@@ -233,15 +235,17 @@ pub(super) fn weights(
                 biases: Bytes::Empty,
             },
             Form::Blocks(blocks) => {
+                // Each row of each matrix of a stack; only matrices have rows in another order.
+                let columns = tensor.shape.last().copied().unwrap_or(0);
+                let row = columns / blocks.numbers() * blocks.size();
                 let repacked = repack(blocks, tensor.bytes, row, |row| source.of_row(row));
-                let [values, sides] = repacked.lengths;
-                let owned = |words, length| Bytes::Owned(Words::new(words, length));
+                let [values, scales, biases] = repacked.parts.map(Bytes::Owned);
                 Stored {
                     file: path.to_path_buf(),
                     declaration: declare(repacked.format),
-                    values: owned(repacked.values, values),
-                    scales: owned(repacked.scales, sides),
-                    biases: owned(repacked.biases, sides),
+                    values,
+                    scales,
+                    biases,
                 }
             }
         };

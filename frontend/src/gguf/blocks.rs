@@ -1,0 +1,204 @@
+//! The formats of blocks: where codes, scales and minimums are in one.
+//!
+//! Layouts are those of llama.cpp's `ggml-common.h`; the numbers are checked against the package
+//! `gguf`.
+
+/// A format of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(non_camel_case_types, reason = "the names that files have")]
+pub(super) enum Blocks {
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q2_K,
+    Q3_K,
+    Q4_K,
+    Q5_K,
+    Q6_K,
+    MXFP4,
+}
+
+/// What a block of the format becomes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Kind {
+    /// A group of affine codes. Its scale stands first; its bias is a multiple of the scale, or
+    /// stands second.
+    Affine { bias: Option<f32> },
+    /// 256 numbers of a K-quant.
+    Nested,
+    /// A group of MXFP4. Its scale stands first.
+    MxFp4,
+}
+
+impl Blocks {
+    pub(super) const ALL: [Blocks; 11] = [
+        Blocks::Q4_0,
+        Blocks::Q4_1,
+        Blocks::Q5_0,
+        Blocks::Q5_1,
+        Blocks::Q8_0,
+        Blocks::Q2_K,
+        Blocks::Q3_K,
+        Blocks::Q4_K,
+        Blocks::Q5_K,
+        Blocks::Q6_K,
+        Blocks::MXFP4,
+    ];
+
+    /// Number in a file, name, bits of a code, numbers and bytes of a block, what it becomes.
+    fn row(self) -> (u32, &'static str, usize, usize, usize, Kind) {
+        let affine = |factor| Kind::Affine { bias: Some(factor) };
+        let stored = Kind::Affine { bias: None };
+        match self {
+            Blocks::Q4_0 => (2, "Q4_0", 4, 32, 18, affine(-8.0)),
+            Blocks::Q4_1 => (3, "Q4_1", 4, 32, 20, stored),
+            Blocks::Q5_0 => (6, "Q5_0", 5, 32, 22, affine(-16.0)),
+            Blocks::Q5_1 => (7, "Q5_1", 5, 32, 24, stored),
+            Blocks::Q8_0 => (8, "Q8_0", 8, 32, 34, affine(-128.0)),
+            Blocks::Q2_K => (10, "Q2_K", 2, 256, 84, Kind::Nested),
+            Blocks::Q3_K => (11, "Q3_K", 3, 256, 110, Kind::Nested),
+            Blocks::Q4_K => (12, "Q4_K", 4, 256, 144, Kind::Nested),
+            Blocks::Q5_K => (13, "Q5_K", 5, 256, 176, Kind::Nested),
+            Blocks::Q6_K => (14, "Q6_K", 6, 256, 210, Kind::Nested),
+            Blocks::MXFP4 => (39, "MXFP4", 4, 32, 17, Kind::MxFp4),
+        }
+    }
+
+    /// The format that files call `kind`.
+    pub(super) fn of(kind: u32) -> Option<Blocks> {
+        Self::ALL.into_iter().find(|blocks| blocks.row().0 == kind)
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        self.row().1
+    }
+
+    /// Bits of a code.
+    pub(super) fn bits(self) -> usize {
+        self.row().2
+    }
+
+    /// Numbers in a block.
+    pub(super) fn numbers(self) -> usize {
+        self.row().3
+    }
+
+    /// Bytes of a block.
+    pub(super) fn size(self) -> usize {
+        self.row().4
+    }
+
+    pub(super) fn kind(self) -> Kind {
+        self.row().5
+    }
+
+    /// Where the f16 scale of 256 numbers is, and that of their minimums, if there are any.
+    pub(super) fn outer(self) -> &'static [usize] {
+        match self {
+            Blocks::Q2_K => &[80, 82],
+            Blocks::Q3_K => &[108],
+            Blocks::Q4_K | Blocks::Q5_K => &[0, 2],
+            Blocks::Q6_K => &[208],
+            _ => &[],
+        }
+    }
+
+    /// Sets of scales: of numbers, and of minimums if there are any.
+    pub(super) fn sets(self) -> usize {
+        self.outer().len().max(1)
+    }
+
+    /// The scales of groups, signed if there are no minimums, and the minimums.
+    pub(super) fn inner(self, block: &[u8], scales: &mut [u8], minimums: &mut [u8]) {
+        match self {
+            Blocks::Q2_K => {
+                for (group, &byte) in block[..16].iter().enumerate() {
+                    (scales[group], minimums[group]) = (byte & 15, byte >> 4);
+                }
+            }
+            Blocks::Q3_K => {
+                // Of six bits each: the lower four, then the upper two, less 32.
+                let (low, high) = block[96..108].split_at(8);
+                for (group, scale) in scales.iter_mut().enumerate() {
+                    let low = low[group % 8] >> (4 * (group / 8)) & 15;
+                    let high = high[group % 4] >> (2 * (group / 4)) & 3;
+                    *scale = (low | high << 4).wrapping_sub(32);
+                }
+            }
+            Blocks::Q4_K | Blocks::Q5_K => {
+                // Scales and minimums of the first four groups have six bits in bytes of their own,
+                // whose upper two bits are those of the last four.
+                let bytes = &block[4..16];
+                for group in 0..4 {
+                    let (scale, minimum, rest) = (bytes[group], bytes[group + 4], bytes[group + 8]);
+                    scales[group] = scale & 63;
+                    minimums[group] = minimum & 63;
+                    scales[group + 4] = rest & 15 | scale >> 2 & 48;
+                    minimums[group + 4] = rest >> 4 | minimum >> 2 & 48;
+                }
+            }
+            Blocks::Q6_K => scales.copy_from_slice(&block[192..208]),
+            _ => {}
+        }
+    }
+
+    /// The codes of a block, one in a byte.
+    pub(super) fn codes(self, block: &[u8], to: &mut [u8]) {
+        match self {
+            Blocks::Q4_0 => planes(&block[2..], 16, 4, to),
+            Blocks::Q4_1 => planes(&block[4..], 16, 4, to),
+            Blocks::MXFP4 => planes(&block[1..], 16, 4, to),
+            Blocks::Q8_0 => {
+                for (to, &from) in to.iter_mut().zip(&block[2..]) {
+                    // From -128..=127 to 0..=255.
+                    *to = from ^ 0x80;
+                }
+            }
+            Blocks::Q5_0 | Blocks::Q5_1 => {
+                let high = &block[self.size() - 20..];
+                planes(&high[4..], 16, 4, to);
+                for (index, to) in to.iter_mut().enumerate() {
+                    *to |= (high[index / 8] >> (index % 8) & 1) << 4;
+                }
+            }
+            Blocks::Q2_K => planes(&block[16..], 32, 2, to),
+            Blocks::Q3_K => {
+                planes(&block[32..], 32, 2, to);
+                for (index, to) in to.iter_mut().enumerate() {
+                    *to |= (block[index % 32] >> (index / 32) & 1) << 2;
+                }
+            }
+            Blocks::Q4_K => planes(&block[16..], 32, 4, to),
+            Blocks::Q5_K => {
+                planes(&block[48..], 32, 4, to);
+                for (index, to) in to.iter_mut().enumerate() {
+                    *to |= (block[16 + index % 32] >> (index / 32) & 1) << 4;
+                }
+            }
+            Blocks::Q6_K => {
+                planes(block, 64, 4, to);
+                let mut high = [0; 256];
+                planes(&block[128..], 32, 2, &mut high);
+                for (to, high) in to.iter_mut().zip(high) {
+                    *to |= high << 4;
+                }
+            }
+        }
+    }
+}
+
+/// Codes that lie in planes: of each `width` bytes the lowest `bits` bits are the first `width`
+/// codes, the next bits those after them.
+fn planes(from: &[u8], width: usize, bits: usize, to: &mut [u8]) {
+    let per_byte = 8 / bits;
+    let mask = u8::MAX >> (8 - bits);
+    for (from, to) in from.chunks(width).zip(to.chunks_mut(width * per_byte)) {
+        for (plane, to) in to.chunks_mut(width).enumerate() {
+            for (to, &byte) in to.iter_mut().zip(from) {
+                *to = byte >> (bits * plane) & mask;
+            }
+        }
+    }
+}
