@@ -98,6 +98,137 @@ fn a_window_reads_what_its_queries_see_together() {
 }
 
 #[test]
+fn a_convolution_reads_and_writes_its_memory() {
+    // Each of 2 · 3 · 8 results is 4 multiply-adds and the bias; a row of the memory is 3 · 8 numbers.
+    check(
+        "func @f(%x: f32[B, T, 8], %n: i32[B])
+           weight @w: f16[8, 4]
+           weight @b: f32[8]
+           state $m: f32 memory heads 1 key 3 value 8
+         { %2 = causal_convolution(%x, %n) @w @b $m : f32[B, T, 8] return y = %2 }",
+        NodeCost {
+            flops: 2 * 3 * 8 * (2 * 4 + 1),
+            weight_bytes: 8 * 4 * 2 + 8 * 4,
+            state_read_bytes: 2 * 3 * 8 * 4,
+            state_written_bytes: 2 * 3 * 8 * 4,
+            read_bytes: 4 * (2 * 3 * 8 + 2),
+            written_bytes: 4 * 2 * 3 * 8,
+        },
+    );
+}
+
+fn recurrence(op: &str, more: &str, each: u64, vectors: u64) {
+    let (declared, used) = match more.is_empty() {
+        true => (String::new(), ""),
+        false => (more.to_string(), "%e, %w, "),
+    };
+    let source = format!(
+        "func @f(%q: f32[B, T, 2, 16], %k: f32[B, T, 2, 16], %v: f32[B, T, 4, 8], %d: f32[B, T, 4, 1], {declared}%n: i32[B])
+           state $m: f32 memory heads 4 key 16 value 8
+         {{ %y = {op}(%q, %k, %v, %d, {used}%n) $m : f32[B, T, 4, 8] return y = %y }}"
+    )
+    .replace("%y", if more.is_empty() { "%5" } else { "%7" });
+    // The memory of a row is 4 · 16 · 8 numbers, each of which every token decays, adds a product to
+    // and reads in a product; a delta rule reads and subtracts a product besides.
+    let memory = 4 * 16 * 8;
+    check(
+        &source,
+        NodeCost {
+            flops: 2 * 3 * memory * each,
+            state_read_bytes: 2 * memory * 4,
+            state_written_bytes: 2 * memory * 4,
+            read_bytes: 4 * (2 * 3 * (vectors * 2 * 16 + 4 * 8 + 4) + 2),
+            written_bytes: 4 * 2 * 3 * 4 * 8,
+            ..NodeCost::default()
+        },
+    );
+}
+
+#[test]
+fn a_recurrence_visits_its_memory_for_each_token() {
+    recurrence("recurrence", "", 1 + 2 + 2, 2);
+    let more = "%e: f32[B, T, 2, 16], %w: f32[B, T, 2, 16], ";
+    recurrence("delta_recurrence", more, 1 + 2 + 2 + 2 + 2, 4);
+}
+
+fn experts(count: u64, chosen: u64, read: u64) {
+    let source = format!(
+        "func @f(%x: f32[B, T, 64], %e: i32[B, T, {chosen}])
+           weight @w: affine4(group = 32, scale = f32)[{count}, 16, 64]
+         {{ %2 = expert_linear(%x, %e) @w : f32[B, T, {chosen}, 16] return y = %2 }}"
+    );
+    // An expert is 16 · 64 / 2 bytes of codes and 16 · 2 groups of two f32 each.
+    check(
+        &source,
+        NodeCost {
+            flops: 2 * 6 * chosen * 64 * 16,
+            weight_bytes: read * (16 * 64 / 2 + 16 * 2 * 8),
+            read_bytes: 4 * (6 * 64 + 6 * chosen),
+            written_bytes: 4 * 6 * chosen * 16,
+            ..NodeCost::default()
+        },
+    );
+}
+
+#[test]
+fn experts_are_read_once_and_only_if_chosen() {
+    // 2 · 3 tokens choose two each.
+    experts(128, 2, 12);
+    experts(8, 2, 8);
+}
+
+#[test]
+fn mutual_attention_has_no_state() {
+    check(
+        "func @f(%q: f32[B, T, 4, 8], %k: f32[B, T, 2, 8], %v: f32[B, T, 2, 4], %n: i32[B])
+         { %4 = mutual_attention(%q, %k, %v, %n) {scale = 1} : f32[B, T, 4, 4] return y = %4 }",
+        NodeCost {
+            flops: 2 * 3 * 3 * 4 * (2 * (8 + 4) + 1 + 5),
+            read_bytes: 4 * (6 * (4 * 8 + 2 * 8 + 2 * 4) + 2),
+            written_bytes: 4 * 6 * 4 * 4,
+            ..NodeCost::default()
+        },
+    );
+}
+
+#[test]
+fn choosing_reads_every_number_once() {
+    check(
+        "func @f(%x: f32[B, 64]) { %1 = top_k(%x) {count = 4} : i32[B, 4] return y = %1 }",
+        NodeCost {
+            flops: 2 * 64,
+            read_bytes: 2 * 64 * 4,
+            written_bytes: 2 * 4 * 4,
+            ..NodeCost::default()
+        },
+    );
+    check(
+        "func @f(%x: f32[B, 64], %i: i32[B, 4]) { %2 = take_along(%x, %i) : f32[B, 4] return y = %2 }",
+        NodeCost {
+            read_bytes: 2 * 4 * (4 + 4),
+            written_bytes: 2 * 4 * 4,
+            ..NodeCost::default()
+        },
+    );
+}
+
+#[test]
+fn a_layer_norm_centres_squares_and_weighs() {
+    check(
+        "func @f(%x: f32[B, 16])
+           weight @w: f32[16]
+         { %1 = layer_norm(%x) @w {epsilon = 1.0, offset = 0.0} : f32[B, 16] return y = %1 }",
+        NodeCost {
+            flops: 2 * 16 * 7,
+            weight_bytes: 16 * 4,
+            read_bytes: 2 * 16 * 4,
+            written_bytes: 2 * 16 * 4,
+            ..NodeCost::default()
+        },
+    );
+}
+
+#[test]
 fn a_dot_counts_what_it_sums_over() {
     check(
         "func @f(%a: f32[5, 7], %b: f32[5, 7])

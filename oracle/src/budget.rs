@@ -113,12 +113,25 @@ fn roundings(graph: &Graph, node: &Node, bindings: &Bindings) -> f64 {
     const FUNCTION: f64 = 4.0;
     match &node.op {
         Op::Parameter {} | Op::Embedding {} => DEQUANTISE,
-        Op::Linear {} => last(0) + DEQUANTISE,
+        Op::Linear {} | Op::ExpertLinear {} => last(0) + DEQUANTISE,
         Op::RmsNorm { .. } => last(0) + FUNCTION,
+        // The mean, and then the same.
+        Op::LayerNorm { .. } => 2.0 * last(0) + FUNCTION,
         // The angle, up to the position times one rounding, passes into sine and cosine.
         Op::Rope { .. } => 2.0 * FUNCTION + size(Dim::Symbol(Symbol::T)),
         Op::Attention { .. } => last(0) + 2.0 * size(Dim::Symbol(Symbol::S)) + FUNCTION,
+        Op::MutualAttention { .. } => last(0) + 2.0 * operand(0, 1) + FUNCTION,
         Op::Softmax {} => last(0) + FUNCTION,
+        // A product and a sum for each tap, and the bias.
+        Op::CausalConvolution {} => {
+            let weight = node.weights.first().and_then(|&id| graph.weight(id));
+            let width = weight.and_then(|weight| weight.shape.last().copied());
+            width.unwrap_or(1) as f64 + 1.0
+        }
+        // A read sums over the keys. What it reads has been decayed and added to by each token; a
+        // delta rule adds to that a product with a read of its own.
+        Op::Recurrence {} => last(0) + 3.0 * operand(0, 1),
+        Op::DeltaRecurrence {} => last(0) + operand(0, 1) * (last(0) + 5.0),
         Op::Dot { lhs_contract, .. } => lhs_contract.iter().map(|&dim| operand(0, dim)).product(),
         Op::Reduce { dim, .. } => operand(0, *dim),
         Op::Reshape { .. }
@@ -128,6 +141,8 @@ fn roundings(graph: &Graph, node: &Node, bindings: &Bindings) -> f64 {
         | Op::Concatenate { .. }
         | Op::Gather {}
         | Op::TakeRow {}
+        | Op::TakeAlong {}
+        | Op::TopK { .. }
         | Op::CacheAppend { .. }
         | Op::Select {} => 0.0,
         _ => FUNCTION,
