@@ -1,58 +1,96 @@
-//! The model families: one small file each, which says how it differs from the common decoder.
+//! The model families: one small file each, which reads a configuration into a [`Decoder`].
 
-mod decoder;
 mod llama;
 mod qwen3;
 
-pub(crate) use decoder::{Decoder, build};
-
 use crate::LoadError;
 use crate::config::fields::Fields;
+use crate::config::{Reader, language};
+use crate::decoder::Decoder;
 pub(crate) use crate::weights::names::Names;
 use serde_json::Value;
 use std::path::Path;
 
+/// What a family is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Category {
+    /// Attention and feed-forward layers.
+    Dense,
+    /// With a choice of experts.
+    Experts,
+    /// With memories in place of some or all caches.
+    Recurrent,
+}
+
+impl Category {
+    /// The word in catalogues.
+    pub fn name(self) -> &'static str {
+        match self {
+            Category::Dense => "dense",
+            Category::Experts => "experts",
+            Category::Recurrent => "recurrent",
+        }
+    }
+}
+
 /// A family of models.
 #[derive(Debug)]
 pub(crate) struct Family {
-    /// The value of `model_type` in config.json.
-    pub(crate) model_type: &'static str,
-    /// The value of `general.architecture` in a GGUF file.
+    /// The values of `model_type` in config.json, the family's own name first.
+    pub(crate) model_types: &'static [&'static str],
+    /// What people call it.
+    pub(crate) title: &'static str,
+    pub(crate) category: Category,
+    /// The value of `general.architecture` in a GGUF file; empty where such files are not read.
     pub(crate) gguf: &'static str,
     /// Whether such a file holds the rows of queries and keys paired for rotary embedding.
     pub(crate) gguf_paired: bool,
     /// How its tensors are named.
     pub(crate) names: Names,
-    /// Its decoder.
-    pub(crate) decoder: Decoder,
+    /// Reads its decoder.
+    pub(crate) decoder: fn(&Reader<'_>) -> Result<Decoder, LoadError>,
+}
+
+impl Family {
+    /// The family's name.
+    pub(crate) fn name(&self) -> &'static str {
+        self.model_types.first().copied().unwrap_or_default()
+    }
 }
 
 /// Every family, in alphabetical order.
 pub(crate) const FAMILIES: &[Family] = &[llama::FAMILY, qwen3::FAMILY];
 
-/// The family whose `model_type` is `name`.
+/// The family with `name` among its values of `model_type`.
 pub(crate) fn find(name: &str) -> Option<&'static Family> {
-    FAMILIES.iter().find(|family| family.model_type == name)
+    FAMILIES
+        .iter()
+        .find(|family| family.model_types.contains(&name))
 }
 
 /// The `model_type` of every supported family.
 pub fn supported() -> Vec<String> {
-    FAMILIES
-        .iter()
-        .map(|family| family.model_type.to_string())
-        .collect()
+    let types = FAMILIES.iter().flat_map(|family| family.model_types);
+    types.map(|name| name.to_string()).collect()
 }
 
-/// The family that the configuration `value` of `file` asks for.
+/// The family that the configuration `value` of `file` asks for: by the type of its language model,
+/// else by that of the whole.
 ///
 /// # Errors
 /// The field is missing, or the family is not supported.
 pub(crate) fn choose(file: &Path, value: &Value) -> Result<&'static Family, LoadError> {
-    let fields = Fields::root(file, value)?;
     let field = "model_type";
-    let found = fields.text(field)?.ok_or_else(|| fields.missing(field))?;
-    find(found).ok_or_else(|| LoadError::Family {
-        file: fields.file().to_path_buf(),
+    let outer = Fields::root(file, value)?;
+    let inner = Fields::root(file, language(value))?;
+    let types = [inner.text(field)?, outer.text(field)?];
+    let found = types.into_iter().flatten();
+    if let Some(family) = found.clone().find_map(find) {
+        return Ok(family);
+    }
+    let found = found.last().ok_or_else(|| outer.missing(field))?;
+    Err(LoadError::Family {
+        file: file.to_path_buf(),
         field: field.into(),
         found: found.into(),
         supported: supported(),

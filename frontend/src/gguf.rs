@@ -13,14 +13,15 @@ use crate::families::{FAMILIES, Family};
 use crate::map::MappedFile;
 use crate::text::TextFiles;
 use crate::weights::Weights;
-use crate::{Config, LoadError, Text};
+use crate::{LoadError, Text};
 use read::{Head, Value};
 use std::path::Path;
 
 /// What a GGUF file gives a model.
 pub(crate) struct Loaded {
     pub(crate) family: &'static Family,
-    pub(crate) config: Config,
+    /// The metadata in the words of `config.json`.
+    pub(crate) fields: serde_json::Value,
     pub(crate) weights: Weights,
 }
 
@@ -34,12 +35,12 @@ pub(crate) fn load(path: &Path) -> Result<Loaded, LoadError> {
     };
     let family = metadata.family()?;
     let described = tensors::describe(&metadata, family)?;
-    let config = settings::config(&metadata, family, &described)?;
-    let weights = tensors::weights(path, &mapped, &described, family, &config)?;
+    let (fields, heads) = settings::fields(&metadata, family, &described)?;
+    let weights = tensors::weights(path, &mapped, &described, family, heads)?;
     drop(head);
     Ok(Loaded {
         family,
-        config,
+        fields,
         weights: Weights {
             path: path.to_path_buf(),
             files: vec![mapped],
@@ -133,12 +134,16 @@ impl<'a> Metadata<'a> {
         let found = self.required(field, self.text(field)?)?;
         FAMILIES
             .iter()
-            .find(|family| family.gguf == found)
+            .find(|family| family.gguf == found && !found.is_empty())
             .ok_or_else(|| LoadError::Family {
                 file: self.file.to_path_buf(),
                 field: field.into(),
                 found: found.into(),
-                supported: FAMILIES.iter().map(|family| family.gguf.into()).collect(),
+                supported: FAMILIES
+                    .iter()
+                    .filter(|family| !family.gguf.is_empty())
+                    .map(|family| family.gguf.into())
+                    .collect(),
             })
     }
 }

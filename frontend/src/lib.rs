@@ -9,13 +9,14 @@
 //! - This crate knows no runtime.
 //!
 //! Start reading at [`Model`], then [`Text`]; how bytes become weights is in `weights`, how a
-//! configuration becomes a graph in `families::decoder`.
+//! configuration becomes a graph in `families` and `decoder`.
 
 mod adapter;
 pub mod artifact;
 mod checkpoint;
 pub mod config;
 mod convert;
+mod decoder;
 mod error;
 mod families;
 mod gguf;
@@ -29,6 +30,6 @@ pub use adapter::Adapter;
 pub use checkpoint::read_tensors;
 pub use config::Config;
 pub use error::LoadError;
-pub use families::supported;
+pub use families::{Category, supported};
 pub use model::{GraphOptions, LoadOptions, Logits, Model};
 pub use text::{Message, Text, TextError};

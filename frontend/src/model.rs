@@ -2,11 +2,15 @@
 
 use crate::adapter::{self, Adapter};
 use crate::checkpoint::Checkpoint;
+use crate::config::fields::Fields;
+use crate::config::{Reader, language};
+use crate::decoder::Decoder;
 use crate::families::{self, Family};
 use crate::text::TOKENIZER;
 use crate::weights::Weights;
 use crate::{Config, LoadError, Text, gguf, map};
 use mlxcel_ir::{Graph, WeightSource};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -62,6 +66,7 @@ pub struct Model {
     name: String,
     family: &'static Family,
     config: Config,
+    decoder: Arc<Decoder>,
     weights: Arc<Weights>,
 }
 
@@ -107,13 +112,7 @@ impl Model {
             });
         }
         let loaded = gguf::load(path)?;
-        Ok(Self {
-            path: path.to_path_buf(),
-            name: name_of(path),
-            family: loaded.family,
-            config: loaded.config,
-            weights: Arc::new(loaded.weights),
-        })
+        Self::assembled(path, path, loaded.family, &loaded.fields, loaded.weights)
     }
 
     fn load_folder(path: &Path) -> Result<Self, LoadError> {
@@ -132,11 +131,30 @@ impl Model {
         let config = Config::parse(&file, &value)?;
         let checkpoint = Checkpoint::open(path)?;
         let weights = Weights::assemble(checkpoint, config.quantization.as_ref(), family.names)?;
+        Self::assembled(path, &file, family, &value, weights)
+    }
+
+    /// The model at `path` with the configuration `value` of `file`.
+    fn assembled(
+        path: &Path,
+        file: &Path,
+        family: &'static Family,
+        value: &Value,
+        weights: Weights,
+    ) -> Result<Self, LoadError> {
+        let mut config = Config::parse(file, value)?;
+        let decoder = (family.decoder)(&Reader {
+            fields: Fields::root(file, language(value))?,
+            config: &config,
+            weights: &weights,
+        })?;
+        config.context = decoder.context.unwrap_or(config.context).min(config.context);
         Ok(Self {
             path: path.to_path_buf(),
             name: name_of(path),
             family,
             config,
+            decoder: Arc::new(decoder),
             weights: Arc::new(weights),
         })
     }
@@ -148,7 +166,7 @@ impl Model {
 
     /// The model's family, as `model_type` names it.
     pub fn family(&self) -> &str {
-        self.family.model_type
+        self.family.name()
     }
 
     /// Where the model is.
@@ -187,7 +205,8 @@ impl Model {
     /// # Errors
     /// None for a model that loaded; the type says what building found.
     pub fn graph(&self, options: &GraphOptions) -> Result<Graph, LoadError> {
-        families::build(&self.family.decoder, &self.config, &self.weights, options)
+        self.decoder
+            .graph(&self.config.model_type, &self.weights, options)
     }
 
     /// The model's tokenizer, chat template and end tokens.

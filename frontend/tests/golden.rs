@@ -1,43 +1,73 @@
 //! Golden checkpoints, interpreted in f32, give the logits, hidden states and tokens that Hugging
-//! Face transformers recorded.
+//! Face transformers recorded. One test for each folder of the archive that holds a decoder.
 
 mod common;
 
 use common::{Run, relative_error};
-use mlxcel_frontend::{Model, read_tensors};
-use mlxcel_ir::{HostTensor, step};
+use libtest_mimic::{Arguments, Failed, Trial};
+use mlxcel_frontend::{GraphOptions, Model, read_tensors};
+use mlxcel_ir::{HostTensor, step, text};
 use mlxcel_test_support as support;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// The budget of a relative error, from the issue of the goldens: both sides compute in f32.
 const BUDGET: f64 = 1e-5;
 
+/// Decoders whose family is not read yet. One that loads must leave the list.
+const PENDING: &[&str] = &[
+    "afmoe", "bitnet", "cohere2", "deepseek_v2", "deepseek_v3", "dots1", "ernie4_5", "exaone_moe",
+    "falcon", "falcon_h1", "falcon_mamba", "gemma2", "gemma2-mlx-q8-g64", "gemma3_text",
+    "gemma4_text", "glm", "glm4_moe_lite", "gpt2", "gpt_oss", "gptj", "granite",
+    "granitemoehybrid", "helium", "hunyuan_v1_dense", "kimi_linear", "lfm2", "mamba2", "minimax",
+    "ministral", "mistral", "mixtral", "nemotron", "olmo2", "olmo3", "olmo_hybrid", "opt", "phi3",
+    "phimoe", "qwen2", "qwen3_5", "qwen3_moe", "qwen3_moe-mlx-q4-g64", "rwkv", "smollm3",
+    "stablelm", "zamba2",
+];
+
 fn integers(tensor: &HostTensor) -> Vec<i32> {
-    tensor
-        .to_f64()
-        .into_iter()
-        .map(|number| number as i32)
-        .collect()
+    let numbers = tensor.to_f64().into_iter();
+    numbers.map(|number| number as i32).collect()
 }
 
-fn near(got: &[f64], expected: &HostTensor, what: &str) {
-    let error = relative_error(got, &expected.to_f64());
-    assert!(error <= BUDGET, "{what}: relative error {error:.3e}");
+/// What is wrong with one model; empty when nothing is.
+#[derive(Default)]
+struct Report(Vec<String>);
+
+impl Report {
+    fn near(&mut self, got: &[f64], expected: &HostTensor, what: &str) {
+        let error = relative_error(got, &expected.to_f64());
+        // A NaN is no number within the budget.
+        if !(error <= BUDGET) {
+            self.0.push(format!("{what}: relative error {error:.3e}"));
+        }
+    }
+
+    fn equal<T: PartialEq + std::fmt::Debug>(&mut self, got: T, expected: T, what: &str) {
+        if got != expected {
+            self.0.push(format!("{what}: {got:?} instead of {expected:?}"));
+        }
+    }
 }
 
 /// One prompt at once, then token by token.
-fn check_prompt(model: &Model, expected: &BTreeMap<String, HostTensor>, length: usize) {
+fn check_prompt(
+    report: &mut Report,
+    model: &Model,
+    expected: &BTreeMap<String, HostTensor>,
+    length: usize,
+) {
     let prompt = integers(&expected[&format!("p{length}.input_ids")]);
     let logits = &expected[&format!("p{length}.logits")];
-    let what = format!("{}, {length} tokens", model.name());
+    let what = format!("{length} tokens");
     let at_once = Run::new(model, 1, 64).step(std::slice::from_ref(&prompt), &[0]);
-    near(&at_once[step::LOGITS], logits, &what);
     for layer in 0..model.layers() {
         if let Some(hidden) = expected.get(&format!("p{length}.layer.{layer}")) {
             let got = &at_once[&step::hidden(layer)];
-            near(got, hidden, &format!("{what}, layer {layer}"));
+            report.near(got, hidden, &format!("{what}, layer {layer}"));
         }
     }
+    report.near(&at_once[step::LOGITS], logits, &what);
     let mut run = Run::new(model, 1, 64);
     let stepped: Vec<f64> = prompt
         .iter()
@@ -48,14 +78,14 @@ fn check_prompt(model: &Model, expected: &BTreeMap<String, HostTensor>, length: 
                 .expect("logits")
         })
         .collect();
-    near(&stepped, logits, &format!("{what}, one by one"));
+    report.near(&stepped, logits, &format!("{what}, one by one"));
 }
 
-fn check_greedy(model: &Model, expected: &BTreeMap<String, HostTensor>) {
+fn check_greedy(report: &mut Report, model: &Model, expected: &BTreeMap<String, HostTensor>) {
     let prompt = integers(&expected["p9.input_ids"]);
     let tokens = integers(&expected["p9.greedy"]);
     let got = Run::new(model, 1, 64).greedy(&[prompt], tokens.len());
-    assert_eq!(got, [tokens], "{}", model.name());
+    report.equal(got, vec![tokens], "greedy");
 
     // Recorded with padding at the start; here it stands at the end.
     let length = expected["batch.input_ids"].shape[1];
@@ -75,46 +105,68 @@ fn check_greedy(model: &Model, expected: &BTreeMap<String, HostTensor>) {
         .map(<[i32]>::to_vec)
         .collect();
     let got = Run::new(model, prompts.len(), 64).greedy(&prompts, count);
-    assert_eq!(got, rows, "{}, batch", model.name());
+    report.equal(got, rows, "batch");
 }
 
-fn check(family: &str) {
-    let folder = support::golden(family);
-    let expected = read_tensors(&folder.join("expected.safetensors")).expect("recorded values");
-    let other = tempfile::tempdir().expect("a folder");
-    let other = other.path().join(format!("{family}-v4"));
-    support::copy_folder(&folder, &other);
-    std::fs::rename(other.join("config.v4.json"), other.join("config.json")).expect("v4");
-    for folder in [&folder, &other] {
-        let model = Model::load(folder).unwrap_or_else(|error| panic!("{error}"));
+fn graph(model: &Model) -> String {
+    let graph = model.graph(&GraphOptions::default());
+    text::print(&graph.expect("a loaded model has a graph"))
+}
+
+fn check(folder: &Path) -> Result<(), Failed> {
+    let expected = read_tensors(&folder.join("expected.safetensors"))?;
+    let model = Model::load(folder)?;
+    let mut report = Report::default();
+    let examine = |model: &Model, report: &mut Report| {
         for length in [1, 9, 45] {
-            check_prompt(&model, &expected, length);
+            check_prompt(report, model, &expected, length);
         }
-        check_greedy(&model, &expected);
+        check_greedy(report, model, &expected);
+    };
+    examine(&model, &mut report);
+    if folder.join("config.v4.json").exists() {
+        let other = tempfile::tempdir()?;
+        let other = other.path().join("v4");
+        support::copy_folder(folder, &other);
+        std::fs::rename(other.join("config.v4.json"), other.join("config.json"))?;
+        let other = Model::load(&other)?;
+        // The same graph needs no second run.
+        if graph(&other) != graph(&model) {
+            report.0.push("the older spelling gives another graph".into());
+            examine(&other, &mut report);
+        }
+    }
+    match report.0.is_empty() {
+        true => Ok(()),
+        false => Err(report.0.join("\n").into()),
     }
 }
 
-#[test]
-fn llama() {
-    check("llama");
+fn pending(folder: &Path) -> Result<(), Failed> {
+    match Model::load(folder) {
+        Err(_) => Ok(()),
+        Ok(_) => Err("loads; take it out of PENDING".into()),
+    }
 }
 
-#[test]
-fn llama3_rope() {
-    check("llama3-rope");
-}
-
-#[test]
-fn llama_mlx_q4() {
-    check("llama-mlx-q4-g64");
-}
-
-#[test]
-fn qwen3() {
-    check("qwen3");
-}
-
-#[test]
-fn qwen3_mlx_q4_bf16() {
-    check("qwen3-mlx-q4-g64-bf16");
+fn main() {
+    let arguments = Arguments::from_args();
+    let folder = support::golden("llama");
+    let all = folder.parent().expect("goldens are in a folder");
+    let mut trials = Vec::new();
+    for entry in std::fs::read_dir(all).expect("the goldens can be listed") {
+        let folder = entry.expect("the goldens can be listed").path();
+        let recorded = read_tensors(&folder.join("expected.safetensors"));
+        // Encoders and models of several kinds of input record other things.
+        if !recorded.is_ok_and(|recorded| recorded.contains_key("p9.greedy")) {
+            continue;
+        }
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let check = match PENDING.contains(&name.as_str()) {
+            true => pending,
+            false => check,
+        };
+        trials.push(Trial::test(name, move || check(&folder)));
+    }
+    libtest_mimic::run(&arguments, trials).exit();
 }

@@ -45,6 +45,12 @@ impl<'a> Fields<'a> {
         self.object.get(name).filter(|value| !value.is_null())
     }
 
+    /// The first of `names` that is there, else the first of them.
+    pub(crate) fn any<'n>(&self, names: &[&'n str]) -> &'n str {
+        let found = names.iter().find(|name| self.get(name).is_some());
+        found.or(names.first()).copied().unwrap_or_default()
+    }
+
     /// Names and values, in the order of the file.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&'a str, &'a Value)> + use<'a> {
         self.object

@@ -1,75 +1,232 @@
 //! Rotary embedding in its three spellings.
 
-use super::{Fields, limit};
+use super::{Fields, Reader, limit};
 use crate::LoadError;
-use mlxcel_ir::RopeScaling;
+use crate::decoder::Work;
+use mlxcel_ir::{Pairing, RopeScaling, ValueId};
+use serde_json::Value;
 
 /// The settings of rotary embedding.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RopeConfig {
+pub(crate) struct Rope {
+    /// How many elements of each head turn.
+    pub(crate) dims: usize,
     /// Base of the geometric row of frequencies.
-    pub base: f64,
+    pub(crate) base: f64,
+    pub(crate) pairing: Pairing,
     /// How frequencies are stretched.
-    pub scaling: RopeScaling,
+    pub(crate) scaling: RopeScaling,
+    /// Factor of what is turned.
+    pub(crate) magnitude: f64,
+    /// Positions beyond which these settings do not hold.
+    pub(crate) context: Option<usize>,
 }
 
-impl RopeConfig {
-    /// Reads `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (before; the
-    /// kind stands under `rope_type` or `type`). A kind that is not known is an error: ignoring it
-    /// would give wrong numbers, not a worse model.
-    pub(super) fn parse(fields: &Fields<'_>, context: usize) -> Result<Self, LoadError> {
-        let outer = fields.positive("rope_theta")?;
-        let new = fields.object("rope_parameters")?;
-        let old = fields.object("rope_scaling")?;
-        let Some(inner) = new.or(old) else {
-            return Ok(Self {
-                base: outer.unwrap_or(10_000.0),
-                scaling: RopeScaling::None,
-            });
+impl Rope {
+    /// The settings for heads of `width` elements: those under `rope_parameters` (transformers 5),
+    /// or `rope_theta` and `rope_scaling` (before; the kind stands under `rope_type` or `type`). A
+    /// kind that is not known is an error: ignoring it would give wrong numbers, not a worse model.
+    pub(crate) fn read(reader: &Reader<'_>, width: usize) -> Result<Self, LoadError> {
+        Self::of_kind(reader, width, "full_attention", 10_000.0)
+    }
+
+    /// The settings for layers of `kind`, where the configuration has some for each kind; `base` is
+    /// what holds where it names none.
+    pub(crate) fn of_kind(
+        reader: &Reader<'_>,
+        width: usize,
+        kind: &str,
+        base: f64,
+    ) -> Result<Self, LoadError> {
+        let fields = &reader.fields;
+        let outer = fields.positive(fields.any(&["rope_theta", "rotary_emb_base"]))?;
+        let new = match fields.object("rope_parameters")? {
+            Some(all) => match all.object(kind)? {
+                Some(inner) => Some(inner),
+                None => Some(all),
+            },
+            None => None,
         };
-        let base = inner.positive("rope_theta")?.or(outer).unwrap_or(10_000.0);
-        if let Some(share) = inner.positive("partial_rotary_factor")?
-            && share != 1.0
-        {
-            let reason = format!("only 1 is supported for this family, is {share}");
-            return Err(inner.error("partial_rotary_factor", reason));
+        let old = fields.object("rope_scaling")?;
+        let inner = new.or(old);
+        let base = match &inner {
+            Some(inner) => inner.positive("rope_theta")?.or(outer),
+            None => outer,
         }
+        .unwrap_or(base);
+        let share = match &inner {
+            Some(inner) => inner.positive("partial_rotary_factor")?,
+            None => None,
+        };
+        let names = &["partial_rotary_factor", "rotary_pct", "rope_pct"];
+        let share = match share {
+            Some(share) => share,
+            None => reader.positive_or(names, 1.0)?,
+        };
+        if share > 1.0 {
+            return Err(fields.error("partial_rotary_factor", format!("must be at most 1, is {share}")));
+        }
+        let plain = Self {
+            dims: (width as f64 * share) as usize / 2 * 2,
+            base,
+            pairing: Pairing::Half,
+            scaling: RopeScaling::None,
+            magnitude: 1.0,
+            context: None,
+        };
+        if plain.dims == 0 {
+            let reason = format!("heads of {width} elements, of which {share} turn, cannot turn");
+            return Err(fields.error("head_dim", reason));
+        }
+        match inner {
+            Some(inner) => plain.stretched(reader, &inner, width, share),
+            None => Ok(plain),
+        }
+    }
+
+    /// The same with elements turning in neighbouring pairs.
+    pub(crate) fn interleaved(mut self) -> Self {
+        self.pairing = Pairing::Interleaved;
+        self
+    }
+
+    fn stretched(
+        mut self,
+        reader: &Reader<'_>,
+        inner: &Fields<'_>,
+        width: usize,
+        share: f64,
+    ) -> Result<Self, LoadError> {
+        let context = reader.config.context;
         let (field, kind) = match inner.text("rope_type")? {
             Some(kind) => ("rope_type", kind),
             None => ("type", inner.text("type")?.unwrap_or("default")),
         };
-        let factor = |name: &str| {
+        let needed = |name: &str| {
             inner
                 .positive(name)?
                 .ok_or_else(|| inner.error(name, format!("is missing, and `{kind}` needs it")))
         };
-        let scaling = match kind {
-            "default" => RopeScaling::None,
-            "linear" => RopeScaling::Linear {
-                factor: factor("factor")?,
-            },
+        let name = "original_max_position_embeddings";
+        let original = match inner.size(name, 1..=limit::CONTEXT)? {
+            Some(original) => Some(original),
+            None => reader.fields.size(name, 1..=limit::CONTEXT)?,
+        };
+        match kind {
+            "default" | "mrope" => {}
+            "linear" => {
+                let factor = needed("factor")?;
+                self.scaling = RopeScaling::Linear { factor };
+            }
+            // The frequencies change once a text is longer than the training; up to there they are
+            // the plain ones.
+            "dynamic" => {
+                needed("factor")?;
+                self.context = Some(original.unwrap_or(context));
+            }
             "llama3" => {
-                let (low, high) = (factor("low_freq_factor")?, factor("high_freq_factor")?);
+                let (low, high) = (needed("low_freq_factor")?, needed("high_freq_factor")?);
                 if high <= low {
                     let reason = format!("must exceed low_freq_factor {low}, is {high}");
                     return Err(inner.error("high_freq_factor", reason));
                 }
-                let original =
-                    inner.size("original_max_position_embeddings", 1..=limit::CONTEXT)?;
-                RopeScaling::Llama3 {
-                    factor: factor("factor")?,
+                self.scaling = RopeScaling::Llama3 {
+                    factor: needed("factor")?,
                     low,
                     high,
                     original: original.unwrap_or(context) as f64,
-                }
+                };
+            }
+            "yarn" => {
+                let factor = needed("factor")?;
+                self.magnitude = yarn_magnitude(inner, factor)?;
+                self.scaling = RopeScaling::Yarn {
+                    factor,
+                    fast: inner.positive("beta_fast")?.unwrap_or(32.0),
+                    slow: inner.positive("beta_slow")?.unwrap_or(1.0),
+                    original: original.unwrap_or(context) as f64,
+                    whole: inner.flag("truncate")?.unwrap_or(true),
+                };
+            }
+            "longrope" | "su" => {
+                let original = original.unwrap_or(context);
+                let factor = inner.positive("factor")?;
+                let factor = factor.unwrap_or(context as f64 / original as f64);
+                let grown = match factor > 1.0 {
+                    true => (1.0 + factor.ln() / (original as f64).ln()).sqrt(),
+                    false => 1.0,
+                };
+                self.magnitude = inner.positive("attention_factor")?.unwrap_or(grown);
+                // One table for a whole text: mixing both within one garbles it. The short one is
+                // right for texts up to the training's length, and those are what it is bound to.
+                self.scaling = RopeScaling::Factors(self.factors(inner, "short_factor")?);
+                self.context = Some(original);
+            }
+            // Only the first share of the pairs turns, at frequencies as if all did.
+            "proportional" => {
+                let factor = inner.positive("factor")?.unwrap_or(1.0);
+                let turning = (share * width as f64 / 2.0) as usize;
+                self.dims = width / 2 * 2;
+                let factors = (0..self.dims / 2).map(|pair| match pair < turning {
+                    true => factor,
+                    false => f64::INFINITY,
+                });
+                self.scaling = RopeScaling::Factors(factors.collect());
             }
             other => {
-                return Err(inner.error(
-                    field,
-                    format!("`{other}` is not supported; supported are default, linear, llama3"),
-                ));
+                let known = "default, linear, dynamic, llama3, yarn, longrope, proportional";
+                let reason = format!("`{other}` is not supported; supported are {known}");
+                return Err(inner.error(field, reason));
             }
-        };
-        Ok(Self { base, scaling })
+        }
+        Ok(self)
+    }
+
+    /// The list at `name`, one number above 0 for each pair.
+    fn factors(&self, inner: &Fields<'_>, name: &str) -> Result<Vec<f64>, LoadError> {
+        let value = inner.get(name).ok_or_else(|| inner.missing(name))?;
+        let factors: Option<Vec<f64>> = value.as_array().and_then(|items| {
+            let above_zero = |item: &Value| item.as_f64().filter(|x| x.is_finite() && *x > 0.0);
+            items.iter().map(above_zero).collect()
+        });
+        let pairs = self.dims / 2;
+        factors
+            .filter(|factors| factors.len() == pairs)
+            .ok_or_else(|| {
+                let what = format!("a list of {pairs} numbers greater than zero");
+                inner.expected(name, &what, value)
+            })
+    }
+
+    /// Adds the turning of `x[B, T, heads, D]`, whose rows start at `start`.
+    pub(crate) fn build(
+        &self,
+        work: &mut Work<'_>,
+        x: ValueId,
+        start: ValueId,
+    ) -> Result<ValueId, LoadError> {
+        let (dims, base, pairing) = (self.dims, self.base, self.pairing);
+        let (scaling, magnitude) = (self.scaling.clone(), self.magnitude);
+        work.op(|b| b.rope(x, start, dims, base, pairing, scaling, magnitude))
+    }
+}
+
+/// The factor that YaRN gives to what is turned.
+fn yarn_magnitude(inner: &Fields<'_>, factor: f64) -> Result<f64, LoadError> {
+    if let Some(given) = inner.positive("attention_factor")? {
+        return Ok(given);
+    }
+    let all = inner.number("mscale_all_dim")?.filter(|&scale| scale != 0.0);
+    match (inner.number("mscale")?.filter(|&scale| scale != 0.0), all) {
+        (Some(one), Some(all)) => Ok(yarn_scale(factor, one) / yarn_scale(factor, all)),
+        _ => Ok(yarn_scale(factor, 1.0)),
+    }
+}
+
+/// By how much YaRN sharpens attention for a context `factor` times as long.
+pub(crate) fn yarn_scale(factor: f64, weight: f64) -> f64 {
+    match factor > 1.0 {
+        true => 0.1 * weight * factor.ln() + 1.0,
+        false => 1.0,
     }
 }

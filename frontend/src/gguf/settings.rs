@@ -4,7 +4,7 @@ use super::Metadata;
 use super::names::ROPE_FACTORS;
 use super::tensors::Described;
 use crate::families::Family;
-use crate::{Config, LoadError};
+use crate::LoadError;
 use mlxcel_ir::{RopeScaling, rope};
 use serde_json::{Map, Value, json};
 
@@ -12,14 +12,15 @@ use serde_json::{Map, Value, json};
 /// largest of the file's factors.
 const LLAMA3: (f64, f64, f64) = (1.0, 4.0, 8192.0);
 
-/// The configuration of a file of `family` with the tensors `described`.
+/// The configuration of a file of `family` with the tensors `described`, and its query heads,
+/// key-value heads and width of a head.
 ///
 /// The metadata is put into the words of `config.json`, so that the same bounds hold for both.
-pub(super) fn config(
+pub(super) fn fields(
     metadata: &Metadata<'_>,
     family: &Family,
     described: &[Described<'_>],
-) -> Result<Config, LoadError> {
+) -> Result<(Value, [usize; 3]), LoadError> {
     let key = |name: &str| format!("{}.{name}", family.gguf);
     let required = |name: &str| metadata.required(&key(name), metadata.size(&key(name))?);
     refuse_variants(metadata, family)?;
@@ -49,7 +50,7 @@ pub(super) fn config(
     let epsilon = key("attention.layer_norm_rms_epsilon");
     let mut fields = Map::new();
     for (name, value) in [
-        ("model_type", json!(family.model_type)),
+        ("model_type", json!(family.name())),
         ("hidden_size", json!(hidden)),
         ("intermediate_size", json!(required("feed_forward_length")?)),
         ("num_hidden_layers", json!(required("block_count")?)),
@@ -82,11 +83,15 @@ pub(super) fn config(
     ] {
         fields.insert(name.into(), value);
     }
-    let mut config = Config::parse(metadata.file, &Value::Object(fields))?;
     if let Some(tensor) = described.iter().find(|tensor| tensor.name == ROPE_FACTORS) {
-        config.rope.scaling = llama3(metadata, &config, tensor)?;
+        let base = metadata.number(&key("rope.freq_base"))?.unwrap_or(10_000.0);
+        let scaling = &fields["rope_scaling"];
+        if let Some(found) = llama3(metadata, (width, base, scaling), tensor)? {
+            fields.insert("rope_scaling".into(), found);
+        }
     }
-    Ok(config)
+    let heads = [heads, kv_heads.unwrap_or(heads), width].map(|size| size as usize);
+    Ok((Value::Object(fields), heads))
 }
 
 /// Variants that share the architecture's name but not its graph.
@@ -140,9 +145,10 @@ fn scaling(metadata: &Metadata<'_>, family: &Family) -> Result<Value, LoadError>
 /// The settings of Llama 3 from which the factors in `tensor` were computed.
 fn llama3(
     metadata: &Metadata<'_>,
-    config: &Config,
+    (width, base, given): (u64, f64, &Value),
     tensor: &Described<'_>,
-) -> Result<RopeScaling, LoadError> {
+) -> Result<Option<Value>, LoadError> {
+    let width = usize::try_from(width).unwrap_or(0);
     let fail = |reason: &str| LoadError::Tensor {
         file: metadata.file.to_path_buf(),
         tensor: tensor.name.into(),
@@ -150,7 +156,7 @@ fn llama3(
     };
     let factors = tensor
         .floats()
-        .filter(|factors| factors.len() == config.head_dim / 2)
+        .filter(|factors| factors.len() == width / 2)
         .ok_or_else(|| fail("must be F32 with one factor for each two elements of a head"))?;
     let (low, high, original) = LLAMA3;
     let factor = factors.iter().copied().fold(1.0, f64::max);
@@ -158,7 +164,7 @@ fn llama3(
         return Err(fail("has a factor that is not a number"));
     }
     if factor == 1.0 {
-        return Ok(config.rope.scaling.clone());
+        return Ok(None);
     }
     let scaling = RopeScaling::Llama3 {
         factor,
@@ -166,15 +172,21 @@ fn llama3(
         high,
         original,
     };
-    let plain = rope::frequencies(config.head_dim, config.rope.base, &RopeScaling::None);
-    let scaled = rope::frequencies(config.head_dim, config.rope.base, &scaling);
+    let plain = rope::frequencies(width, base, &RopeScaling::None);
+    let scaled = rope::frequencies(width, base, &scaling);
     let same = plain
         .iter()
         .zip(&scaled)
         .zip(&factors)
         .all(|((plain, scaled), factor)| (plain / scaled / factor - 1.0).abs() < 1e-4);
-    match same && config.rope.scaling == RopeScaling::None {
-        true => Ok(scaling),
+    match same && given.is_null() {
+        true => Ok(Some(json!({
+            "rope_type": "llama3",
+            "factor": factor,
+            "low_freq_factor": low,
+            "high_freq_factor": high,
+            "original_max_position_embeddings": original,
+        }))),
         false => Err(fail(
             "holds frequency factors other than those of Llama 3, which are not supported",
         )),

@@ -6,8 +6,8 @@ use super::names::{ROPE_FACTORS, checkpoint_name};
 use super::repack::repack;
 use crate::families::Family;
 use crate::map::MappedFile;
+use crate::LoadError;
 use crate::weights::{Bytes, Stored, Weights};
-use crate::{Config, LoadError};
 use mlxcel_ir::{DType, WeightDecl, WeightFormat};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -107,7 +107,7 @@ pub(super) fn describe<'a>(
             name => checkpoint_name(name).ok_or_else(|| {
                 fail(format!(
                     "belongs to no part of a {} model",
-                    family.model_type
+                    family.name()
                 ))
             })?,
         };
@@ -181,7 +181,7 @@ pub(super) fn weights(
     mapped: &MappedFile,
     described: &[Described<'_>],
     family: &Family,
-    config: &Config,
+    heads: [usize; 3],
 ) -> Result<Weights, LoadError> {
     let mut stored = HashMap::new();
     let mut refused = HashMap::new();
@@ -197,7 +197,7 @@ pub(super) fn weights(
                 continue;
             }
         };
-        let source = RowOrder::of(family, config, tensor);
+        let source = RowOrder::of(family, heads, tensor);
         let declare = |format| WeightDecl {
             name: name.clone(),
             shape: tensor.shape.clone(),
@@ -265,20 +265,19 @@ enum RowOrder {
 }
 
 impl RowOrder {
-    fn of(family: &Family, config: &Config, tensor: &Described<'_>) -> Self {
+    fn of(family: &Family, sizes: [usize; 3], tensor: &Described<'_>) -> Self {
+        let [heads, kv_heads, head_dim] = sizes;
         let heads = if tensor.checkpoint_name.contains(".q_proj.") {
-            config.heads
+            heads
         } else if tensor.checkpoint_name.contains(".k_proj.") {
-            config.kv_heads
+            kv_heads
         } else {
             return RowOrder::Kept;
         };
         let rows = tensor.shape.first().copied().unwrap_or(0);
         // A wrong shape is reported when the graph asks for the tensor.
-        match family.gguf_paired && rows == heads * config.head_dim {
-            true => RowOrder::Paired {
-                head_dim: config.head_dim,
-            },
+        match family.gguf_paired && heads.checked_mul(head_dim) == Some(rows) {
+            true => RowOrder::Paired { head_dim },
             false => RowOrder::Kept,
         }
     }

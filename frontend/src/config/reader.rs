@@ -1,0 +1,215 @@
+//! Reading what families have in common out of a configuration.
+
+use super::{Config, Fields, alias, limit};
+use crate::decoder::{Embedding, Head, Linear};
+use crate::{LoadError, weights::Weights};
+use mlxcel_ir::Activation;
+use serde_json::Value;
+use std::ops::RangeInclusive;
+
+/// What a family reads a decoder from.
+pub(crate) struct Reader<'a> {
+    pub(crate) fields: Fields<'a>,
+    pub(crate) config: &'a Config,
+    pub(crate) weights: &'a Weights,
+}
+
+/// Every activation by the names that configurations give it.
+const ACTIVATIONS: &[(&str, Activation)] = &[
+    ("silu", Activation::Silu),
+    ("swish", Activation::Silu),
+    ("swiglu", Activation::Silu),
+    ("gelu", Activation::Gelu),
+    ("gelu_python", Activation::Gelu),
+    ("gelu_pytorch_tanh", Activation::GeluTanh),
+    ("gelu_new", Activation::GeluTanh),
+    ("gelu_fast", Activation::GeluTanh),
+    ("gelu_tanh", Activation::GeluTanh),
+    ("quick_gelu", Activation::QuickGelu),
+    ("relu", Activation::Relu),
+    ("relu2", Activation::Relu2),
+    ("tanh", Activation::Tanh),
+    ("sigmoid", Activation::Sigmoid),
+];
+
+impl<'a> Reader<'a> {
+    /// The width at `name`, which must be there.
+    pub(crate) fn width(&self, name: &str) -> Result<usize, LoadError> {
+        self.fields.required(name, 1..=limit::WIDTH)
+    }
+
+    /// The width at the first of `names` that is there, or `default`.
+    pub(crate) fn width_or(&self, names: &[&str], default: usize) -> Result<usize, LoadError> {
+        let found = self.fields.size(self.fields.any(names), 1..=limit::WIDTH)?;
+        Ok(found.unwrap_or(default))
+    }
+
+    /// The count at `name`, which may be 0, or `default`.
+    pub(crate) fn count_or(&self, name: &str, default: usize) -> Result<usize, LoadError> {
+        Ok(self.fields.size(name, 0..=limit::WIDTH)?.unwrap_or(default))
+    }
+
+    /// The number above 0 at the first of `names` that is there, or `default`.
+    pub(crate) fn positive_or(&self, names: &[&str], default: f64) -> Result<f64, LoadError> {
+        Ok(self.fields.positive(self.fields.any(names))?.unwrap_or(default))
+    }
+
+    /// The finite number at `name`, or `default`.
+    pub(crate) fn number_or(&self, name: &str, default: f64) -> Result<f64, LoadError> {
+        Ok(self.fields.number(name)?.unwrap_or(default))
+    }
+
+    /// The flag at `name`, or `default`.
+    pub(crate) fn flag_or(&self, name: &str, default: bool) -> Result<bool, LoadError> {
+        Ok(self.fields.flag(name)?.unwrap_or(default))
+    }
+
+    /// Query heads, key-value heads and the width of a head. Key-value heads are as many as query
+    /// heads where the configuration does not say; the width is the hidden width shared among the
+    /// heads.
+    pub(crate) fn heads(&self) -> Result<[usize; 3], LoadError> {
+        let fields = &self.fields;
+        let heads = fields.required(fields.any(alias::HEADS), 1..=limit::HEADS)?;
+        let name = fields.any(&["num_key_value_heads", "num_kv_heads", "n_head_kv"]);
+        let kv_heads = fields.size(name, 1..=limit::HEADS)?.unwrap_or(heads);
+        if !heads.is_multiple_of(kv_heads) {
+            let reason = format!("{kv_heads} does not divide the {heads} attention heads");
+            return Err(fields.error(name, reason));
+        }
+        Ok([heads, kv_heads, self.head_width(heads)?])
+    }
+
+    fn head_width(&self, heads: usize) -> Result<usize, LoadError> {
+        let (fields, hidden) = (&self.fields, self.config.hidden);
+        let given = fields.size("head_dim", 1..=limit::HEADS)?;
+        if given.is_none() && !hidden.is_multiple_of(heads) {
+            let reason = format!("is missing, and {heads} heads do not divide the width {hidden}");
+            return Err(fields.error("head_dim", reason));
+        }
+        Ok(given.unwrap_or(hidden / heads))
+    }
+
+    /// The epsilon of norms.
+    pub(crate) fn epsilon(&self) -> Result<f64, LoadError> {
+        let names = &[
+            "rms_norm_eps",
+            "norm_epsilon",
+            "layer_norm_epsilon",
+            "layer_norm_eps",
+            "norm_eps",
+            "rms_norm_epsilon",
+            "layernorm_epsilon",
+        ];
+        self.positive_or(names, 1e-6)
+    }
+
+    /// The nonlinearity, `default` where the configuration does not name one.
+    pub(crate) fn activation(&self, default: Activation) -> Result<Activation, LoadError> {
+        let names = &["hidden_act", "hidden_activation", "activation_function", "activation"];
+        self.activation_at(self.fields.any(names), default)
+    }
+
+    /// The nonlinearity at `name`.
+    pub(crate) fn activation_at(&self, name: &str, default: Activation) -> Result<Activation, LoadError> {
+        let Some(wanted) = self.fields.text(name)? else {
+            return Ok(default);
+        };
+        let found = ACTIVATIONS.iter().find(|(known, _)| *known == wanted);
+        found.map(|&(_, activation)| activation).ok_or_else(|| {
+            let known: Vec<&str> = ACTIVATIONS.iter().map(|&(name, _)| name).collect();
+            let reason = format!("`{wanted}` is not supported; supported are {}", known.join(", "));
+            self.fields.error(name, reason)
+        })
+    }
+
+    /// The kind of each layer, where the configuration lists them under `name`.
+    pub(crate) fn kinds(&self, name: &str) -> Result<Option<Vec<&'a str>>, LoadError> {
+        let Some(value) = self.fields.get(name) else {
+            return Ok(None);
+        };
+        let kinds: Option<Vec<&str>> = value
+            .as_array()
+            .and_then(|kinds| kinds.iter().map(Value::as_str).collect());
+        kinds
+            .filter(|kinds| kinds.len() == self.config.layers)
+            .map(Some)
+            .ok_or_else(|| {
+                let what = format!("a list of {} words", self.config.layers);
+                self.fields.expected(name, &what, value)
+            })
+    }
+
+    /// The numbers at `name`, each within `range`.
+    pub(crate) fn sizes(
+        &self,
+        name: &str,
+        range: RangeInclusive<usize>,
+    ) -> Result<Option<Vec<usize>>, LoadError> {
+        let Some(value) = self.fields.get(name) else {
+            return Ok(None);
+        };
+        let sizes: Option<Vec<usize>> = value.as_array().and_then(|items| {
+            let size = |item: &Value| usize::try_from(item.as_u64()?).ok();
+            items
+                .iter()
+                .map(|item| size(item).filter(|size| range.contains(size)))
+                .collect()
+        });
+        sizes.map(Some).ok_or_else(|| {
+            let what = format!("a list of whole numbers from {} to {}", range.start(), range.end());
+            self.fields.expected(name, &what, value)
+        })
+    }
+
+    /// Whether each layer has a sliding window, as `layer_types` says, else as `otherwise` does.
+    pub(crate) fn sliding(&self, otherwise: impl Fn(usize) -> bool) -> Result<Vec<bool>, LoadError> {
+        let Some(kinds) = self.kinds("layer_types")? else {
+            return Ok((0..self.config.layers).map(otherwise).collect());
+        };
+        kinds
+            .into_iter()
+            .map(|kind| match kind {
+                "sliding_attention" => Ok(true),
+                "full_attention" => Ok(false),
+                other => {
+                    let what = "full_attention or sliding_attention in each place";
+                    Err(self.fields.expected("layer_types", what, &Value::from(other)))
+                }
+            })
+            .collect()
+    }
+
+    /// The width of the sliding window, where there is one.
+    pub(crate) fn window(&self) -> Result<Option<usize>, LoadError> {
+        self.fields.size("sliding_window", 1..=limit::CONTEXT)
+    }
+
+    /// The window of each layer that has one.
+    pub(crate) fn windows(
+        &self,
+        otherwise: impl Fn(usize) -> bool,
+    ) -> Result<Vec<Option<usize>>, LoadError> {
+        let window = self.window()?;
+        let sliding = self.sliding(otherwise)?;
+        Ok(sliding
+            .into_iter()
+            .map(|slides| window.filter(|_| slides))
+            .collect())
+    }
+
+    /// The table `module` of all tokens.
+    pub(crate) fn embedding(&self, module: &str) -> Embedding {
+        Embedding::new(module, self.config.vocabulary, self.config.hidden)
+    }
+
+    /// The head `module`, or the embedding: as the configuration says, else by whether there is a
+    /// head.
+    pub(crate) fn head(&self, module: &str) -> Head {
+        let untied = match self.config.tied {
+            Some(tied) => !tied,
+            None => self.weights.has(&format!("{module}.weight")),
+        };
+        let size = [self.config.hidden, self.config.vocabulary];
+        Head::new(untied.then(|| Linear::new(module, size[0], size[1], false)))
+    }
+}

@@ -1,0 +1,188 @@
+//! What a decoder consists of, as a family reads it from a configuration, and the graph of it.
+//!
+//! A family fills in a [`Decoder`]: an embedding, layers, a norm and a head. A layer is a list of
+//! [`Step`]s, each of which adds the sum of some [`Branch`]es to the residual stream, so sequential,
+//! parallel, pre-norm, post-norm and sandwich layers differ in data only. What a branch computes is a
+//! [`Block`]; each kind of block (attention, feed-forward, experts, ...) is one file.
+
+mod attention;
+mod head;
+mod mlp;
+mod parts;
+mod work;
+
+pub(crate) use attention::{Attention, HeadNorm, Projections};
+pub(crate) use mlp::{Gated, Plain};
+pub(crate) use parts::{Embedding, Head, Linear, Norm, NormKind, Positions};
+pub(crate) use work::Work;
+
+use crate::model::GraphOptions;
+use crate::{LoadError, weights::Weights};
+use mlxcel_ir::{Graph, ValueId, step};
+use std::fmt;
+
+/// A decoder-only language model.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    pub(crate) embedding: Embedding,
+    pub(crate) layers: Vec<Layer>,
+    /// The norm before the head.
+    pub(crate) norm: Option<Norm>,
+    pub(crate) head: Head,
+    /// Positions that the model can tell apart, where that is fewer than the configuration says.
+    pub(crate) context: Option<usize>,
+}
+
+/// One layer.
+#[derive(Debug)]
+pub(crate) struct Layer {
+    pub(crate) steps: Vec<Step>,
+}
+
+/// `x` becomes `after(carry · x + scale · (sum of the branches of x))`.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) branches: Vec<Branch>,
+    /// Factor of the residual stream; 1 for most.
+    pub(crate) carry: f64,
+    /// Whether the residual stream goes on from the norm before the first branch, not from `x`.
+    pub(crate) carry_normed: bool,
+    /// Factor of the branches' sum; 1 for most.
+    pub(crate) scale: f64,
+    pub(crate) after: Option<Norm>,
+}
+
+impl Step {
+    /// `x + branch(x)`.
+    pub(crate) fn of(branch: Branch) -> Self {
+        Self::parallel(vec![branch])
+    }
+
+    /// `x +` the sum of `branches`.
+    pub(crate) fn parallel(branches: Vec<Branch>) -> Self {
+        Self {
+            branches,
+            carry: 1.0,
+            carry_normed: false,
+            scale: 1.0,
+            after: None,
+        }
+    }
+
+    /// The same with the branches' sum multiplied by `scale`.
+    pub(crate) fn scaled(mut self, scale: f64) -> Self {
+        self.scale = scale;
+        self
+    }
+
+    /// The same with a norm of the result.
+    pub(crate) fn then(mut self, norm: Norm) -> Self {
+        self.after = Some(norm);
+        self
+    }
+}
+
+/// `after(body(before(x)))`.
+#[derive(Debug)]
+pub(crate) struct Branch {
+    /// A norm of the branch's input. Branches of a step with the same norm share it.
+    pub(crate) before: Option<Norm>,
+    pub(crate) body: Box<dyn Block>,
+    pub(crate) after: Option<Norm>,
+}
+
+impl Branch {
+    /// `body(before(x))`.
+    pub(crate) fn new(before: impl Into<Option<Norm>>, body: impl Block + 'static) -> Self {
+        Self {
+            before: before.into(),
+            body: Box::new(body),
+            after: None,
+        }
+    }
+
+    /// The same with a norm of the result.
+    pub(crate) fn then(mut self, norm: Norm) -> Self {
+        self.after = Some(norm);
+        self
+    }
+}
+
+/// A part of a layer that maps `[B, T, H]` to `[B, T, H]`.
+pub(crate) trait Block: fmt::Debug + Send + Sync {
+    /// Adds the block's nodes; those that a comparison should see are named by [`Work::named`].
+    ///
+    /// # Errors
+    /// A tensor that is missing or of the wrong shape.
+    fn build(&self, work: &mut Work<'_>, x: ValueId) -> Result<ValueId, LoadError>;
+}
+
+impl Decoder {
+    /// The graph of the decoder over the tensors of `weights`.
+    ///
+    /// # Errors
+    /// A tensor that is missing or of the wrong shape.
+    pub(crate) fn graph(
+        &self,
+        model_type: &str,
+        weights: &Weights,
+        options: &GraphOptions,
+    ) -> Result<Graph, LoadError> {
+        let mut work = Work::new(&options.name, model_type, weights);
+        let (mut x, table) = self.embedding.build(&mut work)?;
+        for (index, layer) in self.layers.iter().enumerate() {
+            work.enter(index);
+            for (place, step) in layer.steps.iter().enumerate() {
+                x = step.build(&mut work, x, place)?;
+            }
+            work.named(x, "output");
+            if options.hidden {
+                work.builder.output(step::hidden(index), x);
+            }
+        }
+        work.leave();
+        head::build(self, &mut work, x, table, options)?;
+        Ok(work.builder.finish())
+    }
+}
+
+impl Step {
+    fn build(&self, work: &mut Work<'_>, x: ValueId, place: usize) -> Result<ValueId, LoadError> {
+        let mut sum = None;
+        let mut shared: Option<(&Norm, ValueId)> = None;
+        let mut stream = x;
+        for branch in &self.branches {
+            let input = match (&branch.before, shared) {
+                (None, _) => x,
+                (Some(norm), Some((known, value))) if known == norm => value,
+                (Some(norm), _) => {
+                    let value = work.norm(x, norm, "norm")?;
+                    if shared.is_none() && self.carry_normed {
+                        stream = value;
+                    }
+                    shared.get_or_insert((norm, value));
+                    value
+                }
+            };
+            let mut value = branch.body.build(work, input)?;
+            if let Some(norm) = &branch.after {
+                value = work.norm(value, norm, "after_norm")?;
+            }
+            sum = Some(match sum {
+                None => value,
+                Some(sum) => work.op(|b| b.add(sum, value))?,
+            });
+        }
+        let Some(sum) = sum else {
+            return Ok(x);
+        };
+        let sum = work.scaled(sum, self.scale)?;
+        let stream = work.scaled(stream, self.carry)?;
+        let mut value = work.op(|b| b.add(stream, sum))?;
+        work.named(value, &format!("residual.{place}"));
+        if let Some(norm) = &self.after {
+            value = work.norm(value, norm, "step_norm")?;
+        }
+        Ok(value)
+    }
+}
