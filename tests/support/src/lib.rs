@@ -25,7 +25,7 @@ pub fn goldens() -> PathBuf {
     Path::new(env!("OUT_DIR")).join("goldens")
 }
 
-/// The families in [`goldens`].
+/// The families of [`goldens`] that are dear enough to run on every execution in every test.
 pub const GOLDEN_FAMILIES: [&str; 5] = [
     "llama",
     "llama3-rope",
@@ -39,7 +39,8 @@ pub fn golden(family: &str) -> PathBuf {
     let folder = goldens().join(family);
     assert!(
         folder.is_dir(),
-        "no golden family is called {family}; there are {GOLDEN_FAMILIES:?}"
+        "no golden checkpoint is called {family}; see {}",
+        goldens().display()
     );
     folder
 }
