@@ -25,7 +25,7 @@ pub fn goldens() -> PathBuf {
     Path::new(env!("OUT_DIR")).join("goldens")
 }
 
-/// The families of [`goldens`] that are dear enough to run on every execution in every test.
+/// Those of [`goldens`] that the slower tests, on every execution, make do with.
 pub const GOLDEN_FAMILIES: [&str; 5] = [
     "llama",
     "llama3-rope",
