@@ -148,7 +148,10 @@ impl Model {
             config: &config,
             weights: &weights,
         })?;
-        config.context = decoder.context.unwrap_or(config.context).min(config.context);
+        config.context = decoder
+            .context
+            .unwrap_or(config.context)
+            .min(config.context);
         Ok(Self {
             path: path.to_path_buf(),
             name: name_of(path),

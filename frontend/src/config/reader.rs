@@ -51,7 +51,10 @@ impl<'a> Reader<'a> {
 
     /// The number above 0 at the first of `names` that is there, or `default`.
     pub(crate) fn positive_or(&self, names: &[&str], default: f64) -> Result<f64, LoadError> {
-        Ok(self.fields.positive(self.fields.any(names))?.unwrap_or(default))
+        Ok(self
+            .fields
+            .positive(self.fields.any(names))?
+            .unwrap_or(default))
     }
 
     /// The finite number at `name`, or `default`.
@@ -105,19 +108,31 @@ impl<'a> Reader<'a> {
 
     /// The nonlinearity, `default` where the configuration does not name one.
     pub(crate) fn activation(&self, default: Activation) -> Result<Activation, LoadError> {
-        let names = &["hidden_act", "hidden_activation", "activation_function", "activation"];
+        let names = &[
+            "hidden_act",
+            "hidden_activation",
+            "activation_function",
+            "activation",
+        ];
         self.activation_at(self.fields.any(names), default)
     }
 
     /// The nonlinearity at `name`.
-    pub(crate) fn activation_at(&self, name: &str, default: Activation) -> Result<Activation, LoadError> {
+    pub(crate) fn activation_at(
+        &self,
+        name: &str,
+        default: Activation,
+    ) -> Result<Activation, LoadError> {
         let Some(wanted) = self.fields.text(name)? else {
             return Ok(default);
         };
         let found = ACTIVATIONS.iter().find(|(known, _)| *known == wanted);
         found.map(|&(_, activation)| activation).ok_or_else(|| {
             let known: Vec<&str> = ACTIVATIONS.iter().map(|&(name, _)| name).collect();
-            let reason = format!("`{wanted}` is not supported; supported are {}", known.join(", "));
+            let reason = format!(
+                "`{wanted}` is not supported; supported are {}",
+                known.join(", ")
+            );
             self.fields.error(name, reason)
         })
     }
@@ -156,13 +171,20 @@ impl<'a> Reader<'a> {
                 .collect()
         });
         sizes.map(Some).ok_or_else(|| {
-            let what = format!("a list of whole numbers from {} to {}", range.start(), range.end());
+            let what = format!(
+                "a list of whole numbers from {} to {}",
+                range.start(),
+                range.end()
+            );
             self.fields.expected(name, &what, value)
         })
     }
 
     /// Whether each layer has a sliding window, as `layer_types` says, else as `otherwise` does.
-    pub(crate) fn sliding(&self, otherwise: impl Fn(usize) -> bool) -> Result<Vec<bool>, LoadError> {
+    pub(crate) fn sliding(
+        &self,
+        otherwise: impl Fn(usize) -> bool,
+    ) -> Result<Vec<bool>, LoadError> {
         let Some(kinds) = self.kinds("layer_types")? else {
             return Ok((0..self.config.layers).map(otherwise).collect());
         };
@@ -173,7 +195,9 @@ impl<'a> Reader<'a> {
                 "full_attention" => Ok(false),
                 other => {
                     let what = "full_attention or sliding_attention in each place";
-                    Err(self.fields.expected("layer_types", what, &Value::from(other)))
+                    Err(self
+                        .fields
+                        .expected("layer_types", what, &Value::from(other)))
                 }
             })
             .collect()

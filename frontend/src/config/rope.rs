@@ -64,7 +64,10 @@ impl Rope {
             None => reader.positive_or(names, 1.0)?,
         };
         if share > 1.0 {
-            return Err(fields.error("partial_rotary_factor", format!("must be at most 1, is {share}")));
+            return Err(fields.error(
+                "partial_rotary_factor",
+                format!("must be at most 1, is {share}"),
+            ));
         }
         let plain = Self {
             dims: (width as f64 * share) as usize / 2 * 2,
@@ -216,7 +219,9 @@ fn yarn_magnitude(inner: &Fields<'_>, factor: f64) -> Result<f64, LoadError> {
     if let Some(given) = inner.positive("attention_factor")? {
         return Ok(given);
     }
-    let all = inner.number("mscale_all_dim")?.filter(|&scale| scale != 0.0);
+    let all = inner
+        .number("mscale_all_dim")?
+        .filter(|&scale| scale != 0.0);
     match (inner.number("mscale")?.filter(|&scale| scale != 0.0), all) {
         (Some(one), Some(all)) => Ok(yarn_scale(factor, one) / yarn_scale(factor, all)),
         _ => Ok(yarn_scale(factor, 1.0)),

@@ -248,7 +248,9 @@ impl Block for Attention {
         let (start, mask, slopes) = (work.start, Mask::Causal, self.slopes.clone());
         let (scale, window, chunk, softcap) = (self.scale, self.window, self.chunk, self.softcap);
         let attended = work.op(|b| {
-            b.attention(q, k, v, start, sinks, cache, scale, mask, window, chunk, softcap, slopes)
+            b.attention(
+                q, k, v, start, sinks, cache, scale, mask, window, chunk, softcap, slopes,
+            )
         })?;
         work.named(attended, "attention");
         let mut joined = work.split(attended, &[self.heads * value])?;

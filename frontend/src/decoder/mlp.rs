@@ -49,7 +49,12 @@ impl Gated {
     /// Of a layer whose rows are first those of the gate, then those of `up`.
     pub(crate) fn fused(both: &Linear, down: Linear, activation: Activation) -> Self {
         let inner = both.to / 2;
-        Self::of(both.rows(0..inner), both.rows(inner..both.to), down, activation)
+        Self::of(
+            both.rows(0..inner),
+            both.rows(inner..both.to),
+            down,
+            activation,
+        )
     }
 }
 

@@ -22,7 +22,11 @@ impl Linear {
     pub(crate) fn new(module: impl AsRef<str>, from: usize, to: usize, bias: bool) -> Self {
         let module = module.as_ref();
         let name = format!("{module}.bias");
-        let (bias, absent) = if bias { (Some(name), None) } else { (None, Some(name)) };
+        let (bias, absent) = if bias {
+            (Some(name), None)
+        } else {
+            (None, Some(name))
+        };
         Self {
             weight: format!("{module}.weight"),
             bias,
@@ -46,9 +50,7 @@ impl Linear {
 
     /// Of the rows `rows`, the first `block` of every `stride`, as a layer of its own.
     pub(crate) fn blocks(&self, rows: Range<usize>, stride: usize, block: usize) -> Self {
-        let part = |name: &String| {
-            format!("{name}[{}..{}:{stride}:{block}]", rows.start, rows.end)
-        };
+        let part = |name: &String| format!("{name}[{}..{}:{stride}:{block}]", rows.start, rows.end);
         let count = rows.len().div_ceil(stride) * block;
         Self {
             weight: part(&self.weight),

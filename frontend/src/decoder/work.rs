@@ -132,7 +132,12 @@ impl<'a> Work<'a> {
     }
 
     /// `x` through `norm`, named `part`.
-    pub(crate) fn norm(&mut self, x: ValueId, norm: &Norm, part: &str) -> Result<ValueId, LoadError> {
+    pub(crate) fn norm(
+        &mut self,
+        x: ValueId,
+        norm: &Norm,
+        part: &str,
+    ) -> Result<ValueId, LoadError> {
         let y = norm.build(self, x)?;
         self.named(y, part);
         Ok(y)
@@ -197,8 +202,15 @@ impl<'a> Work<'a> {
         self.op(|b| b.add(position, offset))
     }
 
-    fn state(&mut self, kind: StateKind, part: &str, [heads, key_dim, value_dim]: [usize; 3]) -> StateId {
-        let layer = self.layer.map_or(String::new(), |layer| format!(".{layer}"));
+    fn state(
+        &mut self,
+        kind: StateKind,
+        part: &str,
+        [heads, key_dim, value_dim]: [usize; 3],
+    ) -> StateId {
+        let layer = self
+            .layer
+            .map_or(String::new(), |layer| format!(".{layer}"));
         let wanted = match part {
             "" => format!("{}{layer}", kind.name()),
             _ => format!("{}{layer}.{part}", kind.name()),

@@ -36,7 +36,12 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
         let attention = Attention::new(sizes, projections, output, Some(rope.clone()));
         let inner = reader.width("intermediate_size")?;
         let activation = reader.activation(Activation::Silu)?;
-        let mlp = Gated::new(&format!("{module}.mlp"), [hidden, inner], mlp_bias, activation);
+        let mlp = Gated::new(
+            &format!("{module}.mlp"),
+            [hidden, inner],
+            mlp_bias,
+            activation,
+        );
         pre_norm(reader, module, attention, mlp)
     })
 }
@@ -47,11 +52,16 @@ pub(super) fn common(
     context: Option<usize>,
     layer: impl Fn(usize, &str) -> Result<Layer, LoadError>,
 ) -> Result<Decoder, LoadError> {
-    let layers = (0..reader.config.layers).map(|index| layer(index, &format!("model.layers.{index}")));
+    let layers =
+        (0..reader.config.layers).map(|index| layer(index, &format!("model.layers.{index}")));
     Ok(Decoder {
         embedding: reader.embedding("model.embed_tokens"),
         layers: layers.collect::<Result<_, _>>()?,
-        norm: Some(Norm::rms("model.norm", reader.config.hidden, reader.epsilon()?)),
+        norm: Some(Norm::rms(
+            "model.norm",
+            reader.config.hidden,
+            reader.epsilon()?,
+        )),
         head: reader.head("lm_head"),
         context,
     })

@@ -3,8 +3,8 @@
 use super::Metadata;
 use super::names::ROPE_FACTORS;
 use super::tensors::Described;
-use crate::families::Family;
 use crate::LoadError;
+use crate::families::Family;
 use mlxcel_ir::{RopeScaling, rope};
 use serde_json::{Map, Value, json};
 

@@ -4,9 +4,9 @@ use super::Metadata;
 use super::blocks::Blocks;
 use super::names::{ROPE_FACTORS, checkpoint_name};
 use super::repack::repack;
+use crate::LoadError;
 use crate::families::Family;
 use crate::map::MappedFile;
-use crate::LoadError;
 use crate::weights::{Bytes, Stored, Weights};
 use mlxcel_ir::{DType, WeightDecl, WeightFormat};
 use std::collections::{HashMap, HashSet};
@@ -104,12 +104,8 @@ pub(super) fn describe<'a>(
         };
         let checkpoint_name = match tensor.name {
             ROPE_FACTORS => ROPE_FACTORS.to_string(),
-            name => checkpoint_name(name).ok_or_else(|| {
-                fail(format!(
-                    "belongs to no part of a {} model",
-                    family.name()
-                ))
-            })?,
+            name => checkpoint_name(name)
+                .ok_or_else(|| fail(format!("belongs to no part of a {} model", family.name())))?,
         };
         if !names.insert(checkpoint_name.clone()) {
             return Err(fail("is described twice".into()));
