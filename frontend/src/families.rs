@@ -1,5 +1,8 @@
 //! The model families: one small file each, which reads a configuration into a [`Decoder`].
 
+mod gemma;
+mod gemma2;
+mod gemma3;
 mod llama;
 mod qwen3;
 
@@ -59,7 +62,7 @@ impl Family {
 }
 
 /// Every family, in alphabetical order.
-pub(crate) const FAMILIES: &[Family] = &[llama::FAMILY, qwen3::FAMILY];
+pub(crate) const FAMILIES: &[Family] = &[gemma::FAMILY, gemma2::FAMILY, gemma3::FAMILY, llama::FAMILY, qwen3::FAMILY];
 
 /// The family with `name` among its values of `model_type`.
 pub(crate) fn find(name: &str) -> Option<&'static Family> {

@@ -69,14 +69,7 @@ impl Rope {
                 format!("must be at most 1, is {share}"),
             ));
         }
-        let plain = Self {
-            dims: (width as f64 * share) as usize / 2 * 2,
-            base,
-            pairing: Pairing::Half,
-            scaling: RopeScaling::None,
-            magnitude: 1.0,
-            context: None,
-        };
+        let plain = Self::plain((width as f64 * share) as usize / 2 * 2, base);
         if plain.dims == 0 {
             let reason = format!("heads of {width} elements, of which {share} turn, cannot turn");
             return Err(fields.error("head_dim", reason));
@@ -84,6 +77,19 @@ impl Rope {
         match inner {
             Some(inner) => plain.stretched(reader, &inner, width, share),
             None => Ok(plain),
+        }
+    }
+
+    /// The first `dims` elements turn, the first half with the second, at frequencies that are not
+    /// stretched.
+    pub(crate) fn plain(dims: usize, base: f64) -> Self {
+        Self {
+            dims,
+            base,
+            pairing: Pairing::Half,
+            scaling: RopeScaling::None,
+            magnitude: 1.0,
+            context: None,
         }
     }
 
