@@ -33,7 +33,14 @@ pub(crate) mod limit {
 
 /// The names that one field has in the configurations of different families.
 pub(crate) mod alias {
-    pub(crate) const HIDDEN: &[&str] = &["hidden_size", "n_embd", "d_model", "dim", "model_dim"];
+    pub(crate) const HIDDEN: &[&str] = &[
+        "hidden_size",
+        "n_embd",
+        "n_embed",
+        "d_model",
+        "dim",
+        "model_dim",
+    ];
     pub(crate) const LAYERS: &[&str] = &["num_hidden_layers", "n_layer", "n_layers", "num_layers"];
     pub(crate) const HEADS: &[&str] = &["num_attention_heads", "n_head", "n_heads"];
     pub(crate) const CONTEXT: &[&str] = &[

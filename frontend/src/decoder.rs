@@ -11,7 +11,7 @@ mod mlp;
 mod parts;
 mod work;
 
-pub(crate) use attention::{Attention, HeadNorm, Projections};
+pub(crate) use attention::{Attention, HeadNorm, Projections, alibi};
 pub(crate) use mlp::{Gated, Plain};
 pub(crate) use parts::{Embedding, Head, Linear, Norm, NormKind, Positions};
 pub(crate) use work::Work;
@@ -37,6 +37,22 @@ pub(crate) struct Decoder {
 #[derive(Debug)]
 pub(crate) struct Layer {
     pub(crate) steps: Vec<Step>,
+}
+
+impl Layer {
+    /// One branch after another, each added to what was before it.
+    pub(crate) fn sequential(branches: impl IntoIterator<Item = Branch>) -> Self {
+        Self {
+            steps: branches.into_iter().map(Step::of).collect(),
+        }
+    }
+
+    /// All branches of the same input, added to it.
+    pub(crate) fn parallel(branches: Vec<Branch>) -> Self {
+        Self {
+            steps: vec![Step::parallel(branches)],
+        }
+    }
 }
 
 /// `x` becomes `after(carry · x + scale · (sum of the branches of x))`.

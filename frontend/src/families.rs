@@ -1,10 +1,20 @@
 //! The model families: one small file each, which reads a configuration into a [`Decoder`].
 
+mod bloom;
+mod falcon;
 mod gemma;
 mod gemma2;
 mod gemma3;
+mod gpt2;
+mod gpt_bigcode;
+mod gpt_neox;
+mod gptj;
 mod llama;
+mod mpt;
+mod opt;
+mod phi;
 mod qwen3;
+mod starcoder2;
 
 use crate::LoadError;
 use crate::config::fields::Fields;
@@ -62,7 +72,23 @@ impl Family {
 }
 
 /// Every family, in alphabetical order.
-pub(crate) const FAMILIES: &[Family] = &[gemma::FAMILY, gemma2::FAMILY, gemma3::FAMILY, llama::FAMILY, qwen3::FAMILY];
+pub(crate) const FAMILIES: &[Family] = &[
+    bloom::FAMILY,
+    falcon::FAMILY,
+    gemma::FAMILY,
+    gemma2::FAMILY,
+    gemma3::FAMILY,
+    gpt2::FAMILY,
+    gpt_bigcode::FAMILY,
+    gpt_neox::FAMILY,
+    gptj::FAMILY,
+    llama::FAMILY,
+    mpt::FAMILY,
+    opt::FAMILY,
+    phi::FAMILY,
+    qwen3::FAMILY,
+    starcoder2::FAMILY,
+];
 
 /// The family with `name` among its values of `model_type`.
 pub(crate) fn find(name: &str) -> Option<&'static Family> {

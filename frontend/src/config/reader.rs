@@ -1,7 +1,7 @@
 //! Reading what families have in common out of a configuration.
 
 use super::{Config, Fields, alias, limit};
-use crate::decoder::{Embedding, Head, Linear};
+use crate::decoder::{Embedding, Head, Layer, Linear};
 use crate::{LoadError, weights::Weights};
 use mlxcel_ir::Activation;
 use serde_json::Value;
@@ -80,6 +80,30 @@ impl<'a> Reader<'a> {
             return Err(fields.error(name, reason));
         }
         Ok([heads, kv_heads, self.head_width(heads)?])
+    }
+
+    /// As [`Reader::heads`] of a model whose heads have a key and a value each and share its width,
+    /// whatever else the configuration says.
+    pub(crate) fn own_heads(&self) -> Result<[usize; 3], LoadError> {
+        let (fields, hidden) = (&self.fields, self.config.hidden);
+        let name = fields.any(alias::HEADS);
+        let heads = fields.required(name, 1..=limit::HEADS)?;
+        match hidden.is_multiple_of(heads) {
+            true => Ok([heads, heads, hidden / heads]),
+            false => Err(fields.error(name, format!("{heads} does not divide the width {hidden}"))),
+        }
+    }
+
+    /// The layers that `layer` gives for a number and a module of `list`.
+    pub(crate) fn layers(
+        &self,
+        list: &str,
+        layer: impl Fn(usize, &str) -> Result<Layer, LoadError>,
+    ) -> Result<Vec<Layer>, LoadError> {
+        let numbers = 0..self.config.layers;
+        numbers
+            .map(|index| layer(index, &format!("{list}.{index}")))
+            .collect()
     }
 
     fn head_width(&self, heads: usize) -> Result<usize, LoadError> {

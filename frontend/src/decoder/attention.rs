@@ -205,6 +205,26 @@ impl Attention {
     }
 }
 
+/// The slopes of ALiBi for `heads` heads: `2^(-i * steepest / p)` for `i` from 1, where `p` is the
+/// next power of two; if that exceeds `heads`, those of even `i`, then those of odd.
+pub(crate) fn alibi(heads: usize, steepest: f64) -> Vec<f64> {
+    let power = heads.next_power_of_two();
+    let slope = |i: usize| (-(i as f64) * steepest / power as f64).exp2();
+    let all = 1..=power;
+    match power == heads {
+        true => all.map(slope).collect(),
+        false => {
+            let odd = all.clone().step_by(2);
+            all.skip(1)
+                .step_by(2)
+                .chain(odd)
+                .take(heads)
+                .map(slope)
+                .collect()
+        }
+    }
+}
+
 fn head_norm(
     work: &mut Work<'_>,
     x: ValueId,

@@ -73,7 +73,12 @@ pub(super) fn feed_forward(reader: &Reader<'_>, module: &str) -> Result<Gated, L
         other => other,
     };
     let hidden = reader.config.hidden;
-    Ok(Gated::new(&format!("{module}.mlp"), [hidden, inner], false, activation))
+    Ok(Gated::new(
+        &format!("{module}.mlp"),
+        [hidden, inner],
+        false,
+        activation,
+    ))
 }
 
 /// Attention and a feed-forward part, each between two norms from one.
@@ -92,7 +97,11 @@ pub(super) fn sandwich(
         body,
         after: Some(norm(after)),
     };
-    let attention = branch("input_layernorm", Box::new(attention) as _, "post_attention_layernorm");
+    let attention = branch(
+        "input_layernorm",
+        Box::new(attention) as _,
+        "post_attention_layernorm",
+    );
     let names = ["pre_feedforward_layernorm", "post_feedforward_layernorm"];
     let feed_forward = branch(names[0], Box::new(feed_forward) as _, names[1]);
     Ok(Layer {

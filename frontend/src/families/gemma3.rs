@@ -28,7 +28,11 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
     let every = reader.width_or(&names, 6)?;
     let windows = reader.windows(|layer| !(layer + 1).is_multiple_of(every))?;
     base(reader, global.context, |index, module| {
-        let rope = if windows[index].is_some() { &local } else { &global };
+        let rope = if windows[index].is_some() {
+            &local
+        } else {
+            &global
+        };
         let within = |name: &str| format!("{module}.self_attn.{name}");
         let epsilon = reader.epsilon()?;
         let norm = |name| Norm::rms(within(name), sizes[2], epsilon).from_one();

@@ -26,10 +26,16 @@ enum Origin<'a> {
 }
 
 impl Weights {
-    /// `name`, or `name^T` where the family's tensors of that name are stored transposed.
+    /// `name`, or `name^T` where the family's tensors of that name are stored transposed; steps that
+    /// follow the tensor's name are of what is turned.
     pub(super) fn spelled<'a>(&self, name: &'a str) -> Cow<'a, str> {
-        match self.is_transposed(name) {
-            true => Cow::Owned(spelling::transposed(name)),
+        let mut base = name;
+        while let Some((before, _)) = spelling::split(base) {
+            base = before;
+        }
+        let steps = &name[base.len()..];
+        match self.is_transposed(base) && !steps.starts_with("^T") {
+            true => Cow::Owned(format!("{}{steps}", spelling::transposed(base))),
             false => Cow::Borrowed(name),
         }
     }

@@ -270,6 +270,11 @@ fn families_have_tensors_transposed() {
         values(&weights, &declared.name),
         [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]
     );
+    let rows = weights
+        .declaration(&format!("{name}[1..3]"), &[2, 2], "")
+        .unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(rows.name, "transformer.h.0.c_attn.weight^T[1..3]");
+    assert_eq!(values(&weights, &rows.name), [1.0, 4.0, 2.0, 5.0]);
     let error = weights
         .declaration(name, &[2, 3], "")
         .expect_err("is transposed")
