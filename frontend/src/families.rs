@@ -1,19 +1,38 @@
 //! The model families: one small file each, which reads a configuration into a [`Decoder`].
 
+mod bitnet;
 mod bloom;
+mod cohere;
+mod cohere2;
+mod ernie4_5;
 mod falcon;
 mod gemma;
 mod gemma2;
 mod gemma3;
+mod glm;
+mod glm4;
 mod gpt2;
 mod gpt_bigcode;
 mod gpt_neox;
 mod gptj;
+mod granite;
+mod helium;
+mod hunyuan_v1_dense;
 mod llama;
+mod ministral;
+mod mistral;
 mod mpt;
+mod nemotron;
+mod olmo2;
+mod olmo3;
 mod opt;
+mod parts;
 mod phi;
+mod phi3;
+mod qwen2;
 mod qwen3;
+mod smollm3;
+mod stablelm;
 mod starcoder2;
 
 use crate::LoadError;
@@ -73,20 +92,38 @@ impl Family {
 
 /// Every family, in alphabetical order.
 pub(crate) const FAMILIES: &[Family] = &[
+    bitnet::FAMILY,
     bloom::FAMILY,
+    cohere::FAMILY,
+    cohere2::FAMILY,
+    ernie4_5::FAMILY,
     falcon::FAMILY,
     gemma::FAMILY,
     gemma2::FAMILY,
     gemma3::FAMILY,
+    glm::FAMILY,
+    glm4::FAMILY,
     gpt2::FAMILY,
     gpt_bigcode::FAMILY,
     gpt_neox::FAMILY,
     gptj::FAMILY,
+    granite::FAMILY,
+    helium::FAMILY,
+    hunyuan_v1_dense::FAMILY,
     llama::FAMILY,
+    ministral::FAMILY,
+    mistral::FAMILY,
     mpt::FAMILY,
+    nemotron::FAMILY,
+    olmo2::FAMILY,
+    olmo3::FAMILY,
     opt::FAMILY,
     phi::FAMILY,
+    phi3::FAMILY,
+    qwen2::FAMILY,
     qwen3::FAMILY,
+    smollm3::FAMILY,
+    stablelm::FAMILY,
     starcoder2::FAMILY,
 ];
 

@@ -6,6 +6,7 @@
 //! | Name | Is |
 //! |---|---|
 //! | `P.experts.S` | the weights `P.experts.0.S`, `P.experts.1.S`, .. stacked: `[E, ..]` |
+//! | `P.norms.S` | the weights `P.norms.0.S`, `P.norms.1.S`, .. stacked in the same way |
 //! | `X^T` | `X` with its last two dimensions swapped; dense weights only |
 //! | `X(e,n,k)` | `X` in another shape, the numbers in the same order |
 //! | `X[a..b]` | the indices `a` to `b - 1` of the first dimension of `X` |

@@ -118,6 +118,11 @@ impl<'a> Reader<'a> {
 
     /// The epsilon of norms.
     pub(crate) fn epsilon(&self) -> Result<f64, LoadError> {
+        self.epsilon_or(1e-6)
+    }
+
+    /// The epsilon of norms, or `default`.
+    pub(crate) fn epsilon_or(&self, default: f64) -> Result<f64, LoadError> {
         let names = &[
             "rms_norm_eps",
             "norm_epsilon",
@@ -127,7 +132,7 @@ impl<'a> Reader<'a> {
             "rms_norm_epsilon",
             "layernorm_epsilon",
         ];
-        self.positive_or(names, 1e-6)
+        self.positive_or(names, default)
     }
 
     /// The nonlinearity, `default` where the configuration does not name one.

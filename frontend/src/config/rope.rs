@@ -38,6 +38,18 @@ impl Rope {
         kind: &str,
         base: f64,
     ) -> Result<Self, LoadError> {
+        Self::with(reader, width, kind, base, 1.0)
+    }
+
+    /// The same, with `turning` as the share of each head that turns where the configuration names
+    /// none.
+    pub(crate) fn with(
+        reader: &Reader<'_>,
+        width: usize,
+        kind: &str,
+        base: f64,
+        turning: f64,
+    ) -> Result<Self, LoadError> {
         let fields = &reader.fields;
         let outer = fields.positive(fields.any(&["rope_theta", "rotary_emb_base"]))?;
         let new = match fields.object("rope_parameters")? {
@@ -61,7 +73,7 @@ impl Rope {
         let names = &["partial_rotary_factor", "rotary_pct", "rope_pct"];
         let share = match share {
             Some(share) => share,
-            None => reader.positive_or(names, 1.0)?,
+            None => reader.positive_or(names, turning)?,
         };
         if share > 1.0 {
             return Err(fields.error(
@@ -127,6 +139,11 @@ impl Rope {
                 let factor = needed("factor")?;
                 self.scaling = RopeScaling::Linear { factor };
             }
+            // With a fixed factor of the base there is nothing dynamic about it.
+            "dynamic" if self.dims > 2 && inner.get("alpha").is_some() => {
+                let dims = self.dims as f64;
+                self.base *= needed("alpha")?.powf(dims / (dims - 2.0));
+            }
             // The frequencies change once a text is longer than the training; up to there they are
             // the plain ones.
             "dynamic" => {
@@ -146,7 +163,8 @@ impl Rope {
                     original: original.unwrap_or(context) as f64,
                 };
             }
-            "yarn" => {
+            // Phi-3 was first published with its own stretching under this name.
+            "yarn" if inner.get("short_factor").is_none() => {
                 let factor = needed("factor")?;
                 self.magnitude = yarn_magnitude(inner, factor)?;
                 self.scaling = RopeScaling::Yarn {
@@ -157,7 +175,7 @@ impl Rope {
                     whole: inner.flag("truncate")?.unwrap_or(true),
                 };
             }
-            "longrope" | "su" => {
+            "longrope" | "su" | "yarn" => {
                 let original = original.unwrap_or(context);
                 let factor = inner.positive("factor")?;
                 let factor = factor.unwrap_or(context as f64 / original as f64);

@@ -1,10 +1,10 @@
 //! Llama 1 to 3 and the many models published under its `model_type` (SmolLM, TinyLlama, Yi).
 
+use super::parts::{Defaults, Parts};
 use super::{Category, Family, Names};
 use crate::LoadError;
-use crate::config::{Reader, Rope};
-use crate::decoder::{Attention, Branch, Decoder, Gated, Layer, Linear, Norm, Projections, Step};
-use mlxcel_ir::Activation;
+use crate::config::Reader;
+use crate::decoder::{Attention, Branch, Decoder, Layer, Norm, Step};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["llama"],
@@ -17,32 +17,9 @@ pub(super) const FAMILY: Family = Family {
 };
 
 fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
-    let attention_bias = reader.flag_or("attention_bias", false)?;
-    let mlp_bias = reader.flag_or("mlp_bias", false)?;
-    let [heads, kv_heads, width] = reader.heads()?;
-    let rope = Rope::read(reader, width)?;
-    let context = rope.context;
-    common(reader, context, |_, module| {
-        let hidden = reader.config.hidden;
-        let attention = format!("{module}.self_attn");
-        let sizes = [heads, kv_heads, width];
-        let projections = Projections::new(&attention, hidden, sizes, attention_bias);
-        let output = Linear::new(
-            format!("{attention}.o_proj"),
-            heads * width,
-            hidden,
-            attention_bias,
-        );
-        let attention = Attention::new(sizes, projections, output, Some(rope.clone()));
-        let inner = reader.width("intermediate_size")?;
-        let activation = reader.activation(Activation::Silu)?;
-        let mlp = Gated::new(
-            &format!("{module}.mlp"),
-            [hidden, inner],
-            mlp_bias,
-            activation,
-        );
-        pre_norm(reader, module, attention, mlp)
+    let parts = Parts::read(reader, Defaults::default())?;
+    parts.decoder(|_, module| {
+        Ok(parts.pre_norm(module, parts.attention(module), parts.gated(module)))
     })
 }
 

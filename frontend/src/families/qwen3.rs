@@ -1,11 +1,10 @@
 //! Qwen3, dense: a Llama with a norm on each head of queries and keys.
 
-use super::llama::{common, pre_norm};
+use super::parts::{Defaults, Parts};
 use super::{Category, Family, Names};
 use crate::LoadError;
-use crate::config::{Reader, Rope};
-use crate::decoder::{Attention, Decoder, Gated, Linear, Norm, Projections};
-use mlxcel_ir::Activation;
+use crate::config::Reader;
+use crate::decoder::Decoder;
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["qwen3"],
@@ -18,25 +17,16 @@ pub(super) const FAMILY: Family = Family {
 };
 
 fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
-    let bias = reader.flag_or("attention_bias", false)?;
-    let sizes = reader.heads()?;
-    let [heads, _, width] = sizes;
-    let rope = Rope::read(reader, width)?;
+    let parts = Parts {
+        mlp_bias: false,
+        ..Parts::read(reader, Defaults::default())?
+    };
     let windows = windows(reader)?;
-    let context = rope.context;
-    common(reader, context, |index, module| {
-        let (hidden, epsilon) = (reader.config.hidden, reader.epsilon()?);
-        let within = |name: &str| format!("{module}.self_attn.{name}");
-        let projections = Projections::new(&format!("{module}.self_attn"), hidden, sizes, bias);
-        let output = Linear::new(within("o_proj"), heads * width, hidden, bias);
-        let norm = |name| Norm::rms(within(name), width, epsilon);
-        let mut attention = Attention::new(sizes, projections, output, Some(rope.clone()))
-            .with_head_norms(norm("q_norm"), norm("k_norm"));
-        attention.window = windows[index];
-        let inner = reader.width("intermediate_size")?;
-        let activation = reader.activation(Activation::Silu)?;
-        let mlp = Gated::new(&format!("{module}.mlp"), [hidden, inner], false, activation);
-        pre_norm(reader, module, attention, mlp)
+    parts.decoder(|index, module| {
+        let [query, key] = parts.head_norms(module, ["q_norm", "k_norm"]);
+        let mut attention = parts.attention(module).with_head_norms(query, key);
+        attention.window = windows.get(index).copied().flatten();
+        Ok(parts.pre_norm(module, attention, parts.gated(module)))
     })
 }
 

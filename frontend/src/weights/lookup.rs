@@ -1,7 +1,7 @@
 //! Finding weights by name: tensors, and weights made from them.
 
 use super::derive::{self, Part};
-use super::names::{EXPERTS, projection};
+use super::names::{STACKED, projection};
 use super::spelling::{self, Step};
 use super::{Bytes, Stored, Weights, Words};
 use crate::LoadError;
@@ -101,17 +101,21 @@ impl Weights {
         }
     }
 
-    /// The weights that stack to `P.experts.S`, `name`; none if it is no such name.
+    /// The weights that stack to `name`, `P.experts.S` or `P.norms.S`; none if it is no such name.
     ///
     /// # Errors
     /// They differ in shape or format.
     fn experts(&self, name: &str) -> Result<Vec<&Stored>, LoadError> {
-        let Some((before, after)) = name.rsplit_once(EXPERTS) else {
+        let around = STACKED.iter().find_map(|&around| {
+            let (before, after) = name.rsplit_once(around)?;
+            Some((before, around, after))
+        });
+        let Some((before, around, after)) = around else {
             return Ok(Vec::new());
         };
         let mut experts: Vec<&Stored> = Vec::new();
         loop {
-            let expert = format!("{before}{EXPERTS}{}.{after}", experts.len());
+            let expert = format!("{before}{around}{}.{after}", experts.len());
             let Some(stored) = self.stored.get(&expert) else {
                 return Ok(experts);
             };

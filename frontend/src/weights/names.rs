@@ -124,6 +124,8 @@ pub(crate) fn is_head(name: &str) -> bool {
 
 /// What stands around experts.
 pub(crate) const EXPERTS: &str = ".experts.";
+/// What stands around everything that is stacked: experts, and norms of single heads.
+pub(crate) const STACKED: &[&str] = &[EXPERTS, ".norms."];
 
 /// Rule 4: `name` in its one spelling, if that differs.
 pub(crate) fn projection(name: &str) -> Option<String> {

@@ -1,0 +1,45 @@
+//! Nemotron and Minitron: layer norms whose weights count from 1, a squared ReLU between two layers.
+
+use super::parts::{Defaults, Parts};
+use super::{Category, Family, Names};
+use crate::LoadError;
+use crate::config::Reader;
+use crate::decoder::{Branch, Decoder, Layer, Step};
+use mlxcel_ir::Activation;
+
+pub(super) const FAMILY: Family = Family {
+    model_types: &["nemotron"],
+    title: "Nemotron",
+    category: Category::Dense,
+    gguf: "nemotron",
+    gguf_paired: false,
+    names: Names::MODEL,
+    decoder,
+};
+
+fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
+    let parts = Parts::read(
+        reader,
+        Defaults {
+            epsilon: 1e-5,
+            activation: Activation::Relu2,
+            turning: 0.5,
+            ..Defaults::default()
+        },
+    )?;
+    let mut decoder = parts.decoder(|_, module| {
+        let norm = |name| parts.layer_norm(module, name, true).from_one();
+        let mlp = parts.plain(module, ["up_proj", "down_proj"]);
+        Ok(Layer {
+            steps: vec![
+                Step::of(Branch::new(
+                    norm("input_layernorm"),
+                    parts.attention(module),
+                )),
+                Step::of(Branch::new(norm("post_attention_layernorm"), mlp)),
+            ],
+        })
+    })?;
+    decoder.norm = Some(parts.layer_norm("model", "norm", true).from_one());
+    Ok(decoder)
+}
