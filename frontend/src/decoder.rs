@@ -6,14 +6,18 @@
 //! [`Block`]; each kind of block (attention, feed-forward, experts, ...) is one file.
 
 mod attention;
+mod experts;
 mod head;
 mod mlp;
 mod parts;
+mod router;
 mod work;
 
 pub(crate) use attention::{Attention, HeadNorm, Projections, alibi};
+pub(crate) use experts::{Experts, Glu, Inner, Stack};
 pub(crate) use mlp::{Gated, Plain};
 pub(crate) use parts::{Embedding, Head, Linear, Norm, NormKind, Positions};
+pub(crate) use router::{GroupRule, Groups, Normal, Router, Scores};
 pub(crate) use work::Work;
 
 use crate::model::GraphOptions;

@@ -21,15 +21,19 @@ mod hunyuan_v1_dense;
 mod llama;
 mod ministral;
 mod mistral;
+mod mixtral;
 mod mpt;
 mod nemotron;
 mod olmo2;
 mod olmo3;
+mod olmoe;
 mod opt;
 mod parts;
 mod phi;
 mod phi3;
+mod phimoe;
 mod qwen2;
+mod qwen2_moe;
 mod qwen3;
 mod smollm3;
 mod stablelm;
@@ -98,11 +102,11 @@ pub(crate) const FAMILIES: &[Family] = &[
     cohere2::FAMILY,
     ernie4_5::FAMILY,
     falcon::FAMILY,
-    gemma::FAMILY,
     gemma2::FAMILY,
     gemma3::FAMILY,
-    glm::FAMILY,
+    gemma::FAMILY,
     glm4::FAMILY,
+    glm::FAMILY,
     gpt2::FAMILY,
     gpt_bigcode::FAMILY,
     gpt_neox::FAMILY,
@@ -113,14 +117,19 @@ pub(crate) const FAMILIES: &[Family] = &[
     llama::FAMILY,
     ministral::FAMILY,
     mistral::FAMILY,
+    mixtral::FAMILY,
     mpt::FAMILY,
     nemotron::FAMILY,
     olmo2::FAMILY,
     olmo3::FAMILY,
+    olmoe::FAMILY,
     opt::FAMILY,
-    phi::FAMILY,
     phi3::FAMILY,
+    phi::FAMILY,
+    phimoe::FAMILY,
     qwen2::FAMILY,
+    qwen2_moe::FAMILY,
+    qwen2_moe::QWEN3,
     qwen3::FAMILY,
     smollm3::FAMILY,
     stablelm::FAMILY,

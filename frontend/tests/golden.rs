@@ -31,12 +31,8 @@ const PENDING: &[&str] = &[
     "lfm2",
     "mamba2",
     "minimax",
-    "mixtral",
     "olmo_hybrid",
-    "phimoe",
     "qwen3_5",
-    "qwen3_moe",
-    "qwen3_moe-mlx-q4-g64",
     "rwkv",
     "zamba2",
 ];

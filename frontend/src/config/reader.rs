@@ -116,6 +116,25 @@ impl<'a> Reader<'a> {
         Ok(given.unwrap_or(hidden / heads))
     }
 
+    /// How many experts a layer has and how many of them a token uses.
+    pub(crate) fn experts(&self) -> Result<[usize; 2], LoadError> {
+        let fields = &self.fields;
+        let name = fields.any(&[
+            "num_local_experts",
+            "num_experts",
+            "n_routed_experts",
+            "moe_num_experts",
+        ]);
+        let count = fields.required(name, 1..=limit::WIDTH)?;
+        let name = fields.any(&[
+            "num_experts_per_tok",
+            "num_experts_per_token",
+            "moe_k",
+            "moe_top_k",
+        ]);
+        Ok([count, fields.required(name, 1..=count)?])
+    }
+
     /// The epsilon of norms.
     pub(crate) fn epsilon(&self) -> Result<f64, LoadError> {
         self.epsilon_or(1e-6)

@@ -90,7 +90,7 @@ pub(crate) struct Attention {
     pub(crate) slopes: Vec<f64>,
     /// The name of the sinks `[heads]`.
     pub(crate) sinks: Option<String>,
-    /// Bound of what the projections give.
+    /// Bound of what the projections give, after a norm of all heads.
     pub(crate) clip: Option<f64>,
     /// Factor of the keys.
     pub(crate) key_scale: f64,
@@ -156,6 +156,7 @@ impl Attention {
         {
             x = work.norm(x, norm, &format!("{name}_norm"))?;
         }
+        x = self.clipped(work, x)?;
         x = work.split(x, &[heads, self.width])?;
         if !self.norm_after_rope {
             x = head_norm(work, x, name, norm)?;
@@ -171,18 +172,11 @@ impl Attention {
         Ok(x)
     }
 
-    /// What `linear` makes of `x`, within the bound.
-    fn projected(
-        &self,
-        work: &mut Work<'_>,
-        x: ValueId,
-        linear: &Linear,
-        name: &str,
-    ) -> Result<ValueId, LoadError> {
-        let y = work.linear(x, linear, name)?;
+    /// `x` within the bound.
+    fn clipped(&self, work: &mut Work<'_>, x: ValueId) -> Result<ValueId, LoadError> {
         match self.clip {
-            Some(bound) => work.clamped(y, bound),
-            None => Ok(y),
+            Some(bound) => work.clamped(x, bound),
+            None => Ok(x),
         }
     }
 
@@ -249,13 +243,14 @@ fn head_norm(
 impl Block for Attention {
     fn build(&self, work: &mut Work<'_>, x: ValueId) -> Result<ValueId, LoadError> {
         let value = self.projections.v.to / self.kv_heads.max(1);
-        let q = self.projected(work, x, &self.projections.q, "q")?;
+        let q = work.linear(x, &self.projections.q, "q")?;
         let q = self.turned(work, q, "q", self.heads, self.query_norm.as_ref())?;
         let q = self.grown(work, q)?;
-        let k = self.projected(work, x, &self.projections.k, "k")?;
+        let k = work.linear(x, &self.projections.k, "k")?;
         let k = work.scaled(k, self.key_scale)?;
         let k = self.turned(work, k, "k", self.kv_heads, self.key_norm.as_ref())?;
-        let v = self.projected(work, x, &self.projections.v, "v")?;
+        let v = work.linear(x, &self.projections.v, "v")?;
+        let v = self.clipped(work, v)?;
         let mut v = work.split(v, &[self.kv_heads, value])?;
         if let Some(norm) = &self.value_norm {
             v = work.norm(v, norm, "v_norm")?;

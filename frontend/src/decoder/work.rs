@@ -3,7 +3,7 @@
 use super::{Linear, Norm};
 use crate::{LoadError, weights::Weights};
 use mlxcel_ir::{
-    BuildError, Builder, DType, Dim, StateDecl, StateId, StateKind, Symbol, TensorType, ValueId,
+    BuildError, Builder, DType, Dim, Reduction, StateDecl, StateId, StateKind, Symbol, TensorType, ValueId,
     WeightDecl, WeightId, step,
 };
 use std::collections::HashSet;
@@ -167,12 +167,23 @@ impl<'a> Work<'a> {
 
     /// `x[B, T, ...]` with the dimensions after T replaced by `sizes`.
     pub(crate) fn split(&mut self, x: ValueId, sizes: &[usize]) -> Result<ValueId, LoadError> {
-        let mut shape = vec![Dim::from(Symbol::B), Symbol::T.into()];
-        shape.extend(sizes.iter().copied().map(Dim::from));
+        let shape = self.with_tail(sizes);
         if self.ty(x).shape == shape {
             return Ok(x);
         }
         self.op(|b| b.reshape(x, shape))
+    }
+
+    /// The shape `[B, T, ...]` that ends in `sizes`.
+    pub(crate) fn with_tail(&self, sizes: &[usize]) -> Vec<Dim> {
+        let mut shape = vec![Dim::from(Symbol::B), Symbol::T.into()];
+        shape.extend(sizes.iter().copied().map(Dim::from));
+        shape
+    }
+
+    /// The sums of `x` along dimension `dim`, which keeps size 1.
+    pub(crate) fn sum(&mut self, x: ValueId, dim: usize) -> Result<ValueId, LoadError> {
+        self.op(|b| b.reduce(x, Reduction::Sum, dim))
     }
 
     /// The part `range` of the last dimension of `x`.

@@ -44,6 +44,22 @@ pub(super) fn common(
     })
 }
 
+/// Attention whose layers are `q_proj`, `k_proj`, `v_proj` and `o_proj` of `module`, with biases or
+/// without.
+pub(super) fn attention(
+    reader: &Reader<'_>,
+    module: &str,
+    rope: impl Into<Option<Rope>>,
+    [bias, output_bias]: [bool; 2],
+) -> Result<Attention, LoadError> {
+    let sizes = reader.heads()?;
+    let [heads, _, width] = sizes;
+    let hidden = reader.config.hidden;
+    let projections = Projections::new(module, hidden, sizes, bias);
+    let output = Linear::new(format!("{module}.o_proj"), heads * width, hidden, output_bias);
+    Ok(Attention::new(sizes, projections, output, rope.into()))
+}
+
 /// Attention and a feed-forward part, each on an RMS norm of its input and added to it.
 pub(super) fn pre_norm(
     reader: &Reader<'_>,

@@ -1,0 +1,225 @@
+//! Feed-forward layers of which a token uses a few: a router's choice, experts, shared experts.
+
+use super::router::Router;
+use super::{Block, Linear, Work};
+use crate::LoadError;
+use crate::weights::Weights;
+use mlxcel_ir::{Activation, ValueId};
+
+/// The linear layers of all experts: the names of their weights `[E, to, from]` and biases `[E, to]`.
+#[derive(Clone, Debug)]
+pub(crate) struct Stack {
+    weight: String,
+    bias: Option<String>,
+    count: usize,
+    from: usize,
+    to: usize,
+}
+
+impl Stack {
+    /// Of `count` experts with the weights `weight` and no biases.
+    pub(crate) fn new(weight: impl Into<String>, count: usize, from: usize, to: usize) -> Self {
+        Self {
+            weight: weight.into(),
+            bias: None,
+            count,
+            from,
+            to,
+        }
+    }
+
+    /// The same with the biases `bias`.
+    pub(crate) fn biased(mut self, bias: impl Into<String>) -> Self {
+        self.bias = Some(bias.into());
+        self
+    }
+
+    fn build(
+        &self,
+        work: &mut Work<'_>,
+        x: ValueId,
+        experts: ValueId,
+        part: &str,
+    ) -> Result<ValueId, LoadError> {
+        let weight = work.weight(&self.weight, &[self.count, self.to, self.from])?;
+        let bias = match &self.bias {
+            Some(bias) => Some(work.weight(bias, &[self.count, self.to])?),
+            None => None,
+        };
+        let y = work.op(|b| b.expert_linear(x, experts, weight, bias))?;
+        work.named(y, part);
+        Ok(y)
+    }
+}
+
+/// How the experts' layers before the nonlinearity are stored.
+#[derive(Clone, Debug)]
+pub(crate) enum Inner {
+    /// The gate's and the other.
+    Gated(Stack, Stack),
+    /// One stack for both, whose rows are first all of the gate's.
+    Joined(Stack),
+    /// One stack for both, whose even rows are the gate's.
+    Interleaved(Stack),
+    /// There is no gate.
+    Plain(Stack),
+}
+
+/// What becomes of gate and up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Glu {
+    /// `activation(gate) * up`, or `activation(up)` without a gate.
+    Activation(Activation),
+    /// `g * sigmoid(alpha g) * (u + 1)` with `g` of the gate at most `limit` and `u` of up between
+    /// `-limit` and `limit`.
+    Clamped { alpha: f64, limit: f64 },
+}
+
+/// A feed-forward layer that every token uses beside its experts.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) body: Box<dyn Block>,
+    /// A layer `[1, H]` whose sigmoid multiplies it.
+    pub(crate) gate: Option<Linear>,
+}
+
+/// The sum of the chosen experts, by the router's weights, and of what all tokens share.
+#[derive(Debug)]
+pub(crate) struct Experts {
+    pub(crate) router: Router,
+    pub(crate) inner: Inner,
+    pub(crate) down: Stack,
+    pub(crate) glu: Glu,
+    pub(crate) shared: Option<Shared>,
+    /// Whether the router's weights multiply what the experts read, not what they give.
+    pub(crate) weigh_input: bool,
+}
+
+impl Experts {
+    /// The layers `gate_proj`, `up_proj` and `down_proj` under `module.experts`, each a tensor for
+    /// each expert or one stack; or gate and up as one stack `gate_up_proj`.
+    pub(crate) fn new(
+        weights: &Weights,
+        module: &str,
+        router: Router,
+        [hidden, inner]: [usize; 2],
+        activation: Activation,
+    ) -> Self {
+        let count = router.linear.to;
+        let named = |name: &str| {
+            let plain = format!("{module}.experts.{name}");
+            let weight = format!("{plain}.weight");
+            // Stacks have the names of parameters, not of layers.
+            match !weights.has(&weight) && weights.has(&plain) {
+                true => plain,
+                false => weight,
+            }
+        };
+        let joined = named("gate_up_proj");
+        let layer = |name: &str| Stack::new(named(name), count, hidden, inner);
+        Self {
+            router,
+            inner: match weights.has(&joined) {
+                true => Inner::Joined(Stack::new(joined, count, hidden, 2 * inner)),
+                false => Inner::Gated(layer("gate_proj"), layer("up_proj")),
+            },
+            down: Stack::new(named("down_proj"), count, inner, hidden),
+            glu: Glu::Activation(activation),
+            shared: None,
+            weigh_input: false,
+        }
+    }
+
+    /// The same with `body` for every token.
+    pub(crate) fn with_shared(mut self, body: impl Block + 'static, gate: Option<Linear>) -> Self {
+        self.shared = Some(Shared {
+            body: Box::new(body),
+            gate,
+        });
+        self
+    }
+
+    fn nonlinear(
+        &self,
+        work: &mut Work<'_>,
+        gate: Option<ValueId>,
+        up: ValueId,
+    ) -> Result<ValueId, LoadError> {
+        match (self.glu, gate) {
+            (Glu::Activation(activation), Some(gate)) => {
+                work.op(|b| b.gated(gate, up, activation))
+            }
+            (Glu::Activation(activation), None) => work.op(|b| b.activate(up, activation)),
+            (Glu::Clamped { alpha, limit }, gate) => {
+                let gate = gate.unwrap_or(up);
+                let high = work.full(gate, limit)?;
+                let gate = work.op(|b| b.minimum(gate, high))?;
+                let sharp = work.scaled(gate, alpha)?;
+                let share = work.op(|b| b.sigmoid(sharp))?;
+                let gate = work.op(|b| b.multiply(gate, share))?;
+                let up = work.clamped(up, limit)?;
+                let one = work.full(up, 1.0)?;
+                let up = work.op(|b| b.add(up, one))?;
+                work.op(|b| b.multiply(gate, up))
+            }
+        }
+    }
+}
+
+impl Block for Experts {
+    fn build(&self, work: &mut Work<'_>, x: ValueId) -> Result<ValueId, LoadError> {
+        let (experts, share) = self.router.build(work, x)?;
+        let chosen = self.router.chosen;
+        let mut input = x;
+        // A weight for each expert and token, as wide as what it multiplies.
+        let weigh = |work: &mut Work<'_>, y: ValueId| {
+            let share = work.split(share, &[chosen, 1])?;
+            let share = work.spread(share, y)?;
+            work.op(|b| b.multiply(y, share))
+        };
+        if self.weigh_input {
+            let width = self.down.to;
+            let row = work.split(x, &[1, width])?;
+            let shape = work.with_tail(&[chosen, width]);
+            let rows = work.op(|b| b.broadcast(row, shape, vec![0, 1, 2, 3]))?;
+            input = weigh(work, rows)?;
+        }
+        let (gate, up) = match &self.inner {
+            Inner::Plain(up) => (None, up.build(work, input, experts, "expert_up")?),
+            Inner::Gated(gate, up) => {
+                let gate = gate.build(work, input, experts, "expert_gate")?;
+                (Some(gate), up.build(work, input, experts, "expert_up")?)
+            }
+            Inner::Joined(both) => {
+                let y = both.build(work, input, experts, "expert_gate_up")?;
+                let inner = both.to / 2;
+                (Some(work.part(y, 0..inner)?), work.part(y, inner..both.to)?)
+            }
+            Inner::Interleaved(both) => {
+                let y = both.build(work, input, experts, "expert_gate_up")?;
+                let gate = work.op(|b| b.slice(y, 3, 0, both.to, 2))?;
+                (Some(gate), work.op(|b| b.slice(y, 3, 1, both.to, 2))?)
+            }
+        };
+        let active = self.nonlinear(work, gate, up)?;
+        work.named(active, "expert_gated");
+        let mut y = self.down.build(work, active, experts, "expert_down")?;
+        if !self.weigh_input {
+            y = weigh(work, y)?;
+        }
+        let sum = work.sum(y, 2)?;
+        let mut sum = work.split(sum, &[self.down.to])?;
+        work.named(sum, "experts");
+        if let Some(shared) = &self.shared {
+            let mut y = shared.body.build(work, x)?;
+            if let Some(gate) = &shared.gate {
+                let share = work.linear(x, gate, "shared_gate")?;
+                let share = work.op(|b| b.sigmoid(share))?;
+                let share = work.spread(share, y)?;
+                y = work.op(|b| b.multiply(share, y))?;
+            }
+            sum = work.op(|b| b.add(sum, y))?;
+        }
+        Ok(sum)
+    }
+}
