@@ -11,7 +11,7 @@ mod rope;
 
 pub use quantization::{Grouping, Method, Mode, Quantization};
 pub(crate) use reader::Reader;
-pub(crate) use rope::Rope;
+pub(crate) use rope::{Rope, yarn_scale};
 
 use crate::LoadError;
 use fields::Fields;

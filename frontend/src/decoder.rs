@@ -8,6 +8,7 @@
 mod attention;
 mod experts;
 mod head;
+mod latent;
 mod mlp;
 mod parts;
 mod router;
@@ -15,6 +16,7 @@ mod work;
 
 pub(crate) use attention::{Attention, HeadNorm, Projections, alibi};
 pub(crate) use experts::{Experts, Glu, Inner, Stack};
+pub(crate) use latent::{Latent, Queries};
 pub(crate) use mlp::{Gated, Plain};
 pub(crate) use parts::{Embedding, Head, Linear, Norm, NormKind, Positions};
 pub(crate) use router::{GroupRule, Groups, Normal, Router, Scores};
@@ -135,6 +137,12 @@ pub(crate) trait Block: fmt::Debug + Send + Sync {
     /// # Errors
     /// A tensor that is missing or of the wrong shape.
     fn build(&self, work: &mut Work<'_>, x: ValueId) -> Result<ValueId, LoadError>;
+}
+
+impl Block for Box<dyn Block> {
+    fn build(&self, work: &mut Work<'_>, x: ValueId) -> Result<ValueId, LoadError> {
+        self.as_ref().build(work, x)
+    }
 }
 
 impl Decoder {

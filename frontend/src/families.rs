@@ -1,19 +1,25 @@
 //! The model families: one small file each, which reads a configuration into a [`Decoder`].
 
+mod afmoe;
 mod bitnet;
 mod bloom;
-mod cohere;
 mod cohere2;
+mod cohere;
+mod deepseek;
+mod dots1;
 mod ernie4_5;
+mod exaone_moe;
 mod falcon;
-mod gemma;
 mod gemma2;
 mod gemma3;
-mod glm;
+mod gemma;
 mod glm4;
+mod glm4_moe;
+mod glm;
 mod gpt2;
 mod gpt_bigcode;
 mod gpt_neox;
+mod gpt_oss;
 mod gptj;
 mod granite;
 mod helium;
@@ -96,20 +102,28 @@ impl Family {
 
 /// Every family, in alphabetical order.
 pub(crate) const FAMILIES: &[Family] = &[
+    afmoe::FAMILY,
     bitnet::FAMILY,
     bloom::FAMILY,
-    cohere::FAMILY,
     cohere2::FAMILY,
+    cohere::FAMILY,
+    deepseek::GLM4_LITE,
+    deepseek::V2,
+    deepseek::V3,
+    dots1::FAMILY,
     ernie4_5::FAMILY,
+    exaone_moe::FAMILY,
     falcon::FAMILY,
     gemma2::FAMILY,
     gemma3::FAMILY,
     gemma::FAMILY,
     glm4::FAMILY,
+    glm4_moe::FAMILY,
     glm::FAMILY,
     gpt2::FAMILY,
     gpt_bigcode::FAMILY,
     gpt_neox::FAMILY,
+    gpt_oss::FAMILY,
     gptj::FAMILY,
     granite::FAMILY,
     helium::FAMILY,

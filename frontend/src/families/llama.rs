@@ -3,8 +3,8 @@
 use super::parts::{Defaults, Parts};
 use super::{Category, Family, Names};
 use crate::LoadError;
-use crate::config::Reader;
-use crate::decoder::{Attention, Branch, Decoder, Layer, Norm, Step};
+use crate::config::{Reader, Rope};
+use crate::decoder::{Attention, Block, Branch, Decoder, Layer, Linear, Norm, Projections, Step};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["llama"],
@@ -64,8 +64,8 @@ pub(super) fn attention(
 pub(super) fn pre_norm(
     reader: &Reader<'_>,
     module: &str,
-    attention: Attention,
-    feed_forward: impl crate::decoder::Block + 'static,
+    attention: impl Block + 'static,
+    feed_forward: impl Block + 'static,
 ) -> Result<Layer, LoadError> {
     let epsilon = reader.epsilon()?;
     let norm = |name: &str| Norm::rms(format!("{module}.{name}"), reader.config.hidden, epsilon);
