@@ -146,9 +146,7 @@ impl Experts {
         up: ValueId,
     ) -> Result<ValueId, LoadError> {
         match (self.glu, gate) {
-            (Glu::Activation(activation), Some(gate)) => {
-                work.op(|b| b.gated(gate, up, activation))
-            }
+            (Glu::Activation(activation), Some(gate)) => work.op(|b| b.gated(gate, up, activation)),
             (Glu::Activation(activation), None) => work.op(|b| b.activate(up, activation)),
             (Glu::Clamped { alpha, limit }, gate) => {
                 let gate = gate.unwrap_or(up);

@@ -70,7 +70,9 @@ impl Block for Latent {
         let (start, scale) = (work.start, self.scale);
         let attended = work.op(|b| {
             let (mask, slopes) = (Mask::Causal, Vec::new());
-            b.attention(q, k, v, start, None, cache, scale, mask, None, None, None, slopes)
+            b.attention(
+                q, k, v, start, None, cache, scale, mask, None, None, None, slopes,
+            )
         })?;
         work.named(attended, "attention");
         let joined = work.split(attended, &[heads * value])?;

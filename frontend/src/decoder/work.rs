@@ -3,8 +3,8 @@
 use super::{Linear, Norm};
 use crate::{LoadError, weights::Weights};
 use mlxcel_ir::{
-    BuildError, Builder, DType, Dim, Reduction, StateDecl, StateId, StateKind, Symbol, TensorType, ValueId,
-    WeightDecl, WeightId, step,
+    BuildError, Builder, DType, Dim, Reduction, StateDecl, StateId, StateKind, Symbol, TensorType,
+    ValueId, WeightDecl, WeightId, step,
 };
 use std::collections::HashSet;
 use std::ops::Range;

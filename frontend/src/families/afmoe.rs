@@ -5,9 +5,7 @@ use super::llama::{attention, common};
 use super::{Category, Family, Names};
 use crate::LoadError;
 use crate::config::{Reader, Rope};
-use crate::decoder::{
-    Block, Branch, Decoder, Layer, Linear, Norm, Normal, Router, Scores, Step,
-};
+use crate::decoder::{Block, Branch, Decoder, Layer, Linear, Norm, Normal, Router, Scores, Step};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["afmoe"],

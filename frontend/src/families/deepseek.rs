@@ -70,14 +70,21 @@ pub(super) fn dense_layers(reader: &Reader<'_>, default: usize) -> Result<Vec<bo
     let first = reader.count_or("first_k_dense_replace", default)?;
     Ok(match reader.kinds("mlp_layer_types")? {
         Some(kinds) => kinds.into_iter().map(|kind| kind == "dense").collect(),
-        None => (0..reader.config.layers).map(|layer| layer < first).collect(),
+        None => (0..reader.config.layers)
+            .map(|layer| layer < first)
+            .collect(),
     })
 }
 
 /// A gated feed-forward layer without biases.
 pub(super) fn mlp(reader: &Reader<'_>, module: &str, inner: usize) -> Result<Gated, LoadError> {
     let activation = reader.activation(Activation::Silu)?;
-    Ok(Gated::new(module, [reader.config.hidden, inner], false, activation))
+    Ok(Gated::new(
+        module,
+        [reader.config.hidden, inner],
+        false,
+        activation,
+    ))
 }
 
 /// The experts of `module`, chosen by `router`, and the shared ones.
@@ -90,7 +97,9 @@ pub(super) fn experts(
     let activation = reader.activation(Activation::Silu)?;
     let sizes = [reader.config.hidden, inner];
     let experts = Experts::new(reader.weights, module, router, sizes, activation);
-    let shared = reader.fields.any(&["n_shared_experts", "num_shared_experts"]);
+    let shared = reader
+        .fields
+        .any(&["n_shared_experts", "num_shared_experts"]);
     let shared = reader.fields.size(shared, 0..=limit::LAYERS)?;
     Ok(match shared.unwrap_or(0) {
         0 => experts,
@@ -153,11 +162,15 @@ pub(super) fn latent(
     let fields = &reader.fields;
     let hidden = reader.config.hidden;
     let heads = fields.required(fields.any(alias::HEADS), 1..=limit::HEADS)?;
-    let [plain, turned] = [reader.width("qk_nope_head_dim")?, reader.width("qk_rope_head_dim")?];
+    let [plain, turned] = [
+        reader.width("qk_nope_head_dim")?,
+        reader.width("qk_rope_head_dim")?,
+    ];
     let (value, latent) = (reader.width("v_head_dim")?, reader.width("kv_lora_rank")?);
     let bias = reader.flag_or("attention_bias", false)?;
     let width = plain + turned;
-    let layer = |name: &str, from, to, bias| Linear::new(format!("{module}.{name}"), from, to, bias);
+    let layer =
+        |name: &str, from, to, bias| Linear::new(format!("{module}.{name}"), from, to, bias);
     let norm = |name: &str, width| Norm::rms(format!("{module}.{name}"), width, EPSILON);
     let queries = match fields.size("q_lora_rank", 1..=limit::WIDTH)? {
         None => Queries::Direct(layer("q_proj", hidden, heads * width, false)),

@@ -53,8 +53,10 @@ fn windows(reader: &Reader<'_>) -> Result<Vec<Option<usize>>, LoadError> {
         None => reader.width_or(&[name], 4)?,
     };
     let last = reader.config.layers - 1;
-    reader.windows(|layer| match pattern.filter(|pattern| !pattern.is_empty()) {
-        Some(pattern) => layer != last && pattern.as_bytes()[layer % pattern.len()] == b'L',
-        None => !(layer + 1).is_multiple_of(period),
-    })
+    reader.windows(
+        |layer| match pattern.filter(|pattern| !pattern.is_empty()) {
+            Some(pattern) => layer != last && pattern.as_bytes()[layer % pattern.len()] == b'L',
+            None => !(layer + 1).is_multiple_of(period),
+        },
+    )
 }

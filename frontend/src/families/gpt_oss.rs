@@ -30,7 +30,12 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
         let mut attention = attention(reader, &within, rope.clone(), [bias, bias])?;
         attention.window = windows[index];
         attention.sinks = Some(format!("{within}.sinks"));
-        pre_norm(reader, module, attention, experts(reader, &format!("{module}.mlp"))?)
+        pre_norm(
+            reader,
+            module,
+            attention,
+            experts(reader, &format!("{module}.mlp"))?,
+        )
     })
 }
 
@@ -40,8 +45,13 @@ fn experts(reader: &Reader<'_>, module: &str) -> Result<Experts, LoadError> {
     let [count, chosen] = reader.experts()?;
     let gate = Linear::new(format!("{module}.router"), hidden, count, true);
     let router = Router::new(gate, chosen, Scores::SoftmaxChosen);
-    let mut experts =
-        Experts::new(reader.weights, module, router, [hidden, inner], Activation::Silu);
+    let mut experts = Experts::new(
+        reader.weights,
+        module,
+        router,
+        [hidden, inner],
+        Activation::Silu,
+    );
     let name = |name: &str| format!("{module}.experts.{name}");
     let joined = name("gate_up_proj");
     if reader.weights.has(&joined) {

@@ -56,7 +56,12 @@ pub(super) fn attention(
     let [heads, _, width] = sizes;
     let hidden = reader.config.hidden;
     let projections = Projections::new(module, hidden, sizes, bias);
-    let output = Linear::new(format!("{module}.o_proj"), heads * width, hidden, output_bias);
+    let output = Linear::new(
+        format!("{module}.o_proj"),
+        heads * width,
+        hidden,
+        output_bias,
+    );
     Ok(Attention::new(sizes, projections, output, rope.into()))
 }
 

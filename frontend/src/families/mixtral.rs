@@ -33,8 +33,13 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
         let router = Router::new(gate, chosen, Scores::SoftmaxChosen);
         let activation = reader.activation(Activation::Silu)?;
         let sizes = [hidden, inner];
-        let experts =
-            Experts::new(reader.weights, &module_of_experts, router, sizes, activation);
+        let experts = Experts::new(
+            reader.weights,
+            &module_of_experts,
+            router,
+            sizes,
+            activation,
+        );
         pre_norm(reader, module, attention, experts)
     })
 }

@@ -30,7 +30,11 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
         let within = format!("{module}.self_attn");
         let mut attention = attention(reader, &within, rope.clone(), [bias, bias])?;
         let norm = |name: &str, heads: usize| {
-            HeadNorm::All(Norm::rms(format!("{within}.{name}"), heads * width, epsilon))
+            HeadNorm::All(Norm::rms(
+                format!("{within}.{name}"),
+                heads * width,
+                epsilon,
+            ))
         };
         attention.query_norm = Some(norm("q_norm", heads));
         attention.key_norm = Some(norm("k_norm", kv_heads));

@@ -62,7 +62,10 @@ fn rope(reader: &Reader<'_>, width: usize) -> Result<Rope, LoadError> {
     let mut rope = Rope::read(reader, width)?;
     for name in ["rope_parameters", "rope_scaling"] {
         let inner = reader.fields.object(name)?;
-        if let Some(scale) = inner.map(|inner| inner.positive("short_mscale")).transpose()? {
+        if let Some(scale) = inner
+            .map(|inner| inner.positive("short_mscale"))
+            .transpose()?
+        {
             rope.magnitude = scale.unwrap_or(rope.magnitude);
         }
     }

@@ -17,7 +17,9 @@ pub(super) const FAMILY: Family = Family {
     names: Names::MODEL,
     decoder: |reader| {
         let bias = reader.flag_or("qkv_bias", true)?;
-        decoder(reader, true, |module, rope| attention(reader, module, rope, [bias, false]))
+        decoder(reader, true, |module, rope| {
+            attention(reader, module, rope, [bias, false])
+        })
     },
 };
 
@@ -79,7 +81,13 @@ pub(super) fn experts(reader: &Reader<'_>, module: &str) -> Result<Experts, Load
     let router = Router::new(gate, chosen, Scores::Softmax).normalised(normalised);
     let inner = reader.width("moe_intermediate_size")?;
     let activation = reader.activation(Activation::Silu)?;
-    Ok(Experts::new(reader.weights, module, router, [hidden, inner], activation))
+    Ok(Experts::new(
+        reader.weights,
+        module,
+        router,
+        [hidden, inner],
+        activation,
+    ))
 }
 
 /// Which layers have experts: every `decoder_sparse_step`-th, but for `mlp_only_layers`.
