@@ -53,6 +53,21 @@ impl Layer {
         }
     }
 
+    /// What the layer, the one with number `index`, makes of `x`.
+    pub(crate) fn build(
+        &self,
+        work: &mut Work<'_>,
+        mut x: ValueId,
+        index: usize,
+    ) -> Result<ValueId, LoadError> {
+        work.enter(index);
+        for (place, step) in self.steps.iter().enumerate() {
+            x = step.build(work, x, place)?;
+        }
+        work.named(x, "output");
+        Ok(x)
+    }
+
     /// All branches of the same input, added to it.
     pub(crate) fn parallel(branches: Vec<Branch>) -> Self {
         Self {
@@ -159,11 +174,7 @@ impl Decoder {
         let mut work = Work::new(&options.name, model_type, weights);
         let (mut x, table) = self.embedding.build(&mut work)?;
         for (index, layer) in self.layers.iter().enumerate() {
-            work.enter(index);
-            for (place, step) in layer.steps.iter().enumerate() {
-                x = step.build(&mut work, x, place)?;
-            }
-            work.named(x, "output");
+            x = layer.build(&mut work, x, index)?;
             if options.hidden {
                 work.builder.output(step::hidden(index), x);
             }

@@ -1,12 +1,15 @@
 //! The model families: one small file each, which reads a configuration into a [`Decoder`].
 
 mod afmoe;
+mod bert;
 mod bitnet;
 mod bloom;
 mod cohere;
 mod cohere2;
 mod deepseek;
+mod distilbert;
 mod dots1;
+mod electra;
 mod ernie4_5;
 mod exaone_moe;
 mod falcon;
@@ -28,8 +31,10 @@ mod llama;
 mod ministral;
 mod mistral;
 mod mixtral;
+mod modernbert;
 mod mpt;
 mod nemotron;
+mod nomic_bert;
 mod olmo2;
 mod olmo3;
 mod olmoe;
@@ -41,6 +46,7 @@ mod phimoe;
 mod qwen2;
 mod qwen2_moe;
 mod qwen3;
+mod roberta;
 mod smollm3;
 mod stablelm;
 mod starcoder2;
@@ -49,6 +55,7 @@ use crate::LoadError;
 use crate::config::fields::Fields;
 use crate::config::{Reader, language};
 use crate::decoder::Decoder;
+use crate::encoder::Encoder;
 pub(crate) use crate::weights::names::Names;
 use serde_json::Value;
 use std::path::Path;
@@ -150,17 +157,76 @@ pub(crate) const FAMILIES: &[Family] = &[
     starcoder2::FAMILY,
 ];
 
+/// A family of encoders.
+#[derive(Debug)]
+pub(crate) struct EncoderFamily {
+    /// The values of `model_type` in config.json, the family's own name first.
+    pub(crate) model_types: &'static [&'static str],
+    /// What people call it.
+    pub(crate) title: &'static str,
+    /// How its tensors are named.
+    pub(crate) names: Names,
+    /// Reads its encoder.
+    pub(crate) encoder: fn(&Reader<'_>) -> Result<Encoder, LoadError>,
+}
+
+/// Every family of encoders, in alphabetical order.
+pub(crate) const ENCODERS: &[EncoderFamily] = &[
+    bert::FAMILY,
+    distilbert::FAMILY,
+    electra::FAMILY,
+    modernbert::FAMILY,
+    nomic_bert::FAMILY,
+    roberta::FAMILY,
+];
+
+/// A family of either kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// Of language models.
+    Decoder(&'static Family),
+    /// Of encoders.
+    Encoder(&'static EncoderFamily),
+}
+
+impl Kind {
+    /// The family's name.
+    pub(crate) fn name(self) -> &'static str {
+        let types = match self {
+            Kind::Decoder(family) => family.model_types,
+            Kind::Encoder(family) => family.model_types,
+        };
+        types.first().copied().unwrap_or_default()
+    }
+
+    /// How its tensors are named.
+    pub(crate) fn names(self) -> Names {
+        match self {
+            Kind::Decoder(family) => family.names,
+            Kind::Encoder(family) => family.names,
+        }
+    }
+}
+
 /// The family with `name` among its values of `model_type`.
-pub(crate) fn find(name: &str) -> Option<&'static Family> {
-    FAMILIES
+pub(crate) fn find(name: &str) -> Option<Kind> {
+    let decoder = FAMILIES
         .iter()
-        .find(|family| family.model_types.contains(&name))
+        .find(|family| family.model_types.contains(&name));
+    let encoder = ENCODERS
+        .iter()
+        .find(|family| family.model_types.contains(&name));
+    decoder.map(Kind::Decoder).or(encoder.map(Kind::Encoder))
 }
 
 /// The `model_type` of every supported family.
 pub fn supported() -> Vec<String> {
-    let types = FAMILIES.iter().flat_map(|family| family.model_types);
-    types.map(|name| name.to_string()).collect()
+    let decoders = FAMILIES.iter().flat_map(|family| family.model_types);
+    let encoders = ENCODERS.iter().flat_map(|family| family.model_types);
+    decoders
+        .chain(encoders)
+        .map(|name| name.to_string())
+        .collect()
 }
 
 /// The family that the configuration `value` of `file` asks for: by the type of its language model,
@@ -168,7 +234,7 @@ pub fn supported() -> Vec<String> {
 ///
 /// # Errors
 /// The field is missing, or the family is not supported.
-pub(crate) fn choose(file: &Path, value: &Value) -> Result<&'static Family, LoadError> {
+pub(crate) fn choose(file: &Path, value: &Value) -> Result<Kind, LoadError> {
     let field = "model_type";
     let outer = Fields::root(file, value)?;
     let inner = Fields::root(file, language(value))?;

@@ -5,7 +5,8 @@ use crate::checkpoint::Checkpoint;
 use crate::config::fields::Fields;
 use crate::config::{Reader, language};
 use crate::decoder::Decoder;
-use crate::families::{self, Family};
+use crate::encoder::{Encoder, Pooling};
+use crate::families::{self, Kind};
 use crate::text::TOKENIZER;
 use crate::weights::Weights;
 use crate::{Config, LoadError, Text, gguf, map};
@@ -59,14 +60,35 @@ pub struct LoadOptions {
     pub adapter: Option<Adapter>,
 }
 
+/// What an encoder gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EncoderInfo {
+    /// How a text's states become one vector.
+    pub pooling: Pooling,
+    /// How many kinds of tokens it tells apart; 0 if none, in which case what it is told of them does
+    /// not matter.
+    pub token_types: usize,
+    /// How many scores its classifier gives; 0 if it has none.
+    pub scores: usize,
+    /// Elements of a vector.
+    pub width: usize,
+}
+
+/// What a model's graph is made from.
+#[derive(Clone, Debug)]
+enum Body {
+    Decoder(Arc<Decoder>),
+    Encoder(Arc<Encoder>, Pooling),
+}
+
 /// A model: its configuration, weights and text files, checked against each other when loaded.
 #[derive(Clone, Debug)]
 pub struct Model {
     path: PathBuf,
     name: String,
-    family: &'static Family,
+    family: &'static str,
     config: Config,
-    decoder: Arc<Decoder>,
+    body: Body,
     weights: Arc<Weights>,
 }
 
@@ -99,7 +121,10 @@ impl Model {
             adapter::apply(weights, adapter)?;
         }
         // Building the graph looks up every tensor, so that what is wrong shows now.
-        let graph = model.graph(&GraphOptions::default())?;
+        let graph = match &model.body {
+            Body::Decoder(_) => model.graph(&GraphOptions::default())?,
+            Body::Encoder(..) => model.encoder_graph("encode", false)?,
+        };
         adapter::check_used(&model.weights, &graph)?;
         Ok(model)
     }
@@ -112,7 +137,8 @@ impl Model {
             });
         }
         let loaded = gguf::load(path)?;
-        Self::assembled(path, path, loaded.family, &loaded.fields, loaded.weights)
+        let family = Kind::Decoder(loaded.family);
+        Self::assembled(path, path, family, &loaded.fields, loaded.weights)
     }
 
     fn load_folder(path: &Path) -> Result<Self, LoadError> {
@@ -130,7 +156,7 @@ impl Model {
         let family = families::choose(&file, &value)?;
         let config = Config::parse(&file, &value)?;
         let checkpoint = Checkpoint::open(path)?;
-        let weights = Weights::assemble(checkpoint, config.quantization.as_ref(), family.names)?;
+        let weights = Weights::assemble(checkpoint, config.quantization.as_ref(), family.names())?;
         Self::assembled(path, &file, family, &value, weights)
     }
 
@@ -138,26 +164,38 @@ impl Model {
     fn assembled(
         path: &Path,
         file: &Path,
-        family: &'static Family,
+        family: Kind,
         value: &Value,
         weights: Weights,
     ) -> Result<Self, LoadError> {
         let mut config = Config::parse(file, value)?;
-        let decoder = (family.decoder)(&Reader {
+        let reader = Reader {
             fields: Fields::root(file, language(value))?,
             config: &config,
             weights: &weights,
-        })?;
-        config.context = decoder
-            .context
-            .unwrap_or(config.context)
-            .min(config.context);
+        };
+        let (body, context) = match family {
+            Kind::Decoder(family) => {
+                let decoder = (family.decoder)(&reader)?;
+                let context = decoder.context.unwrap_or(config.context);
+                (Body::Decoder(Arc::new(decoder)), context)
+            }
+            Kind::Encoder(family) => {
+                let encoder = (family.encoder)(&reader)?;
+                let context = encoder.context;
+                (
+                    Body::Encoder(Arc::new(encoder), Pooling::of_folder(path)?),
+                    context,
+                )
+            }
+        };
+        config.context = context.min(config.context);
         Ok(Self {
             path: path.to_path_buf(),
             name: name_of(path),
-            family,
+            family: family.name(),
             config,
-            decoder: Arc::new(decoder),
+            body,
             weights: Arc::new(weights),
         })
     }
@@ -169,7 +207,7 @@ impl Model {
 
     /// The model's family, as `model_type` names it.
     pub fn family(&self) -> &str {
-        self.family.name()
+        self.family
     }
 
     /// Where the model is.
@@ -206,10 +244,56 @@ impl Model {
     /// states are `cache.N`, one for each layer.
     ///
     /// # Errors
-    /// None for a model that loaded; the type says what building found.
+    /// The model is an encoder. None for a language model that loaded; the type says what building
+    /// found.
     pub fn graph(&self, options: &GraphOptions) -> Result<Graph, LoadError> {
-        self.decoder
-            .graph(&self.config.model_type, &self.weights, options)
+        match &self.body {
+            Body::Decoder(decoder) => {
+                decoder.graph(&self.config.model_type, &self.weights, options)
+            }
+            Body::Encoder(..) => Err(LoadError::NotAModel {
+                path: self.path.clone(),
+                reason: "it is an encoder, which gives vectors or scores, not text".into(),
+            }),
+        }
+    }
+
+    /// What the model gives if it is an encoder.
+    pub fn encoder(&self) -> Option<EncoderInfo> {
+        match &self.body {
+            Body::Decoder(_) => None,
+            Body::Encoder(encoder, pooling) => Some(EncoderInfo {
+                pooling: *pooling,
+                token_types: encoder
+                    .embedding
+                    .types
+                    .as_ref()
+                    .map_or(0, |(_, rows)| *rows),
+                scores: encoder
+                    .classifier
+                    .as_ref()
+                    .map_or(0, |found| found.output.to),
+                width: self.config.hidden,
+            }),
+        }
+    }
+
+    /// The graph of an encoder, a function called `name`, with the inputs and outputs that
+    /// [`mlxcel_ir::step`] describes; with `hidden` it also gives the states after each layer.
+    ///
+    /// # Errors
+    /// The model is not an encoder.
+    pub fn encoder_graph(&self, name: &str, hidden: bool) -> Result<Graph, LoadError> {
+        match &self.body {
+            Body::Encoder(encoder, pooling) => {
+                let names = [name, &self.config.model_type];
+                encoder.graph(names, &self.weights, pooling, hidden)
+            }
+            Body::Decoder(_) => Err(LoadError::NotAModel {
+                path: self.path.clone(),
+                reason: "it is a language model, which gives text, not vectors".into(),
+            }),
+        }
     }
 
     /// The model's tokenizer, chat template and end tokens.

@@ -6,6 +6,9 @@
 //! token, or `f32[B, T, V]`), [`TOKEN`] (`i32[B]`, the most likely next token) and the hidden states
 //! `hidden.N` `f32[B, T, H]` after layer N. Cache rows past `start + length` are never attended to
 //! and may be overwritten.
+//!
+//! The graph of an encoder has these inputs, of which [`START`] is all zeros, and [`TOKEN_TYPES`]; its
+//! outputs are chosen from [`STATES`], [`POOLED`], [`EMBEDDING`] and [`SCORES`], and it has no states.
 
 /// Name of the input with the new tokens.
 pub const TOKENS: &str = "tokens";
@@ -13,6 +16,17 @@ pub const TOKENS: &str = "tokens";
 pub const START: &str = "start";
 /// Name of the input with the number of new tokens of each row.
 pub const LENGTH: &str = "length";
+/// Name of an encoder's input with the kind of each token, `i32[B, T]`: 0, or 1 in the second text of
+/// a pair.
+pub const TOKEN_TYPES: &str = "token_types";
+/// Name of an encoder's output with the states after its last layer, `f32[B, T, H]`.
+pub const STATES: &str = "hidden";
+/// Name of an encoder's output with what its pooler makes of the first token, `f32[B, H]`.
+pub const POOLED: &str = "pooled";
+/// Name of an encoder's output with one vector for each row, `f32[B, D]`.
+pub const EMBEDDING: &str = "embedding";
+/// Name of an encoder's output with the scores of its classifier, `f32[B, N]`.
+pub const SCORES: &str = "scores";
 /// Name of the output with the logits.
 pub const LOGITS: &str = "logits";
 /// Name of the output with the most likely token.

@@ -100,6 +100,9 @@ pub(crate) struct Attention {
     pub(crate) norm: Option<Norm>,
     /// Queries grow with the position `p` by `1 + a ln(1 + floor((p + 1) / n))`: `[a, n]`.
     pub(crate) growth: Option<[f64; 2]>,
+    /// Whether the tokens of a step attend to each other in both directions, with no cache. A window
+    /// of `w` then reaches from `p - w` to `p + w`.
+    pub(crate) mutual: bool,
 }
 
 impl Attention {
@@ -132,6 +135,7 @@ impl Attention {
             gate: None,
             norm: None,
             growth: None,
+            mutual: false,
         }
     }
 
@@ -140,6 +144,34 @@ impl Attention {
         self.query_norm = Some(HeadNorm::Each(query));
         self.key_norm = Some(HeadNorm::Each(key));
         self
+    }
+
+    /// The same between all tokens of a text, with no cache.
+    pub(crate) fn mutual(mut self) -> Self {
+        self.mutual = true;
+        self
+    }
+
+    /// What the queries gather over the cache or, without one, over the tokens of the step.
+    fn attended(&self, work: &mut Work<'_>, [q, k, v]: [ValueId; 3]) -> Result<ValueId, LoadError> {
+        let (scale, window) = (self.scale, self.window);
+        if self.mutual {
+            let length = work.length;
+            return work.op(|b| b.mutual_attention(q, k, v, length, scale, window));
+        }
+        let value = self.projections.v.to / self.kv_heads.max(1);
+        let cache = work.cache(self.kv_heads, self.width, value);
+        let sinks = match &self.sinks {
+            Some(name) => Some(work.weight(name, &[self.heads])?),
+            None => None,
+        };
+        let (start, mask, slopes) = (work.start, Mask::Causal, self.slopes.clone());
+        let (chunk, softcap) = (self.chunk, self.softcap);
+        work.op(|b| {
+            b.attention(
+                q, k, v, start, sinks, cache, scale, mask, window, chunk, softcap, slopes,
+            )
+        })
     }
 
     /// Queries or keys from what their layer gave: split, normed, turned.
@@ -255,18 +287,7 @@ impl Block for Attention {
         if let Some(norm) = &self.value_norm {
             v = work.norm(v, norm, "v_norm")?;
         }
-        let cache = work.cache(self.kv_heads, self.width, value);
-        let sinks = match &self.sinks {
-            Some(name) => Some(work.weight(name, &[self.heads])?),
-            None => None,
-        };
-        let (start, mask, slopes) = (work.start, Mask::Causal, self.slopes.clone());
-        let (scale, window, chunk, softcap) = (self.scale, self.window, self.chunk, self.softcap);
-        let attended = work.op(|b| {
-            b.attention(
-                q, k, v, start, sinks, cache, scale, mask, window, chunk, softcap, slopes,
-            )
-        })?;
+        let attended = self.attended(work, [q, k, v])?;
         work.named(attended, "attention");
         let mut joined = work.split(attended, &[self.heads * value])?;
         if let Some(gate) = &self.gate {

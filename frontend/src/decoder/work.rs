@@ -45,12 +45,12 @@ impl<'a> Work<'a> {
     }
 
     /// Starts layer `layer`, whose nodes are named after it.
-    pub(super) fn enter(&mut self, layer: usize) {
+    pub(crate) fn enter(&mut self, layer: usize) {
         self.layer = Some(layer);
     }
 
     /// Ends the last layer.
-    pub(super) fn leave(&mut self) {
+    pub(crate) fn leave(&mut self) {
         self.layer = None;
     }
 
