@@ -18,7 +18,7 @@ mod work;
 pub(crate) use attention::{Attention, HeadNorm, Projections, Sharing, alibi};
 pub(crate) use experts::{Experts, Glu, Inner, Stack};
 pub(crate) use latent::{Latent, Queries};
-pub(crate) use mlp::{Gated, Plain};
+pub(crate) use mlp::{Gated, Plain, Xielu};
 pub(crate) use parts::{Embedding, Head, Linear, Norm, NormKind, Positions};
 pub(crate) use per_layer::{LayerInput, PerLayer, Scalar};
 pub(crate) use router::{GroupRule, Groups, Normal, Router, Scores};

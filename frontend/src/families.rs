@@ -1,16 +1,21 @@
 //! The model families: one small file each, which reads a configuration into a [`Decoder`].
 
 mod afmoe;
+mod apertus;
+mod arcee;
 mod bert;
 mod bitnet;
 mod bloom;
 mod cohere;
 mod cohere2;
+mod cwm;
 mod deepseek;
 mod distilbert;
 mod dots1;
 mod electra;
 mod ernie4_5;
+mod exaone;
+mod exaone4;
 mod exaone_moe;
 mod falcon;
 mod gemma;
@@ -28,14 +33,20 @@ mod gptj;
 mod granite;
 mod helium;
 mod hunyuan_v1_dense;
+mod internlm2;
+mod internlm3;
+mod jais2;
 mod llama;
+mod minicpm;
 mod ministral;
+mod ministral3;
 mod mistral;
 mod mixtral;
 mod modernbert;
 mod mpt;
 mod nemotron;
 mod nomic_bert;
+mod olmo;
 mod olmo2;
 mod olmo3;
 mod olmoe;
@@ -48,6 +59,7 @@ mod qwen2;
 mod qwen2_moe;
 mod qwen3;
 mod roberta;
+mod seed_oss;
 mod smollm3;
 mod stablelm;
 mod starcoder2;
@@ -111,24 +123,26 @@ impl Family {
 /// Every family, in alphabetical order.
 pub(crate) const FAMILIES: &[Family] = &[
     afmoe::FAMILY,
+    apertus::FAMILY,
+    arcee::FAMILY,
     bitnet::FAMILY,
     bloom::FAMILY,
-    cohere2::FAMILY,
     cohere::FAMILY,
-    deepseek::GLM4_LITE,
-    deepseek::V2,
-    deepseek::V3,
+    cohere2::FAMILY,
+    cwm::FAMILY,
     dots1::FAMILY,
     ernie4_5::FAMILY,
+    exaone::FAMILY,
+    exaone4::FAMILY,
     exaone_moe::FAMILY,
     falcon::FAMILY,
+    gemma::FAMILY,
     gemma2::FAMILY,
     gemma3::FAMILY,
     gemma4::FAMILY,
-    gemma::FAMILY,
+    glm::FAMILY,
     glm4::FAMILY,
     glm4_moe::FAMILY,
-    glm::FAMILY,
     gpt2::FAMILY,
     gpt_bigcode::FAMILY,
     gpt_neox::FAMILY,
@@ -137,23 +151,29 @@ pub(crate) const FAMILIES: &[Family] = &[
     granite::FAMILY,
     helium::FAMILY,
     hunyuan_v1_dense::FAMILY,
+    internlm2::FAMILY,
+    internlm3::FAMILY,
+    jais2::FAMILY,
     llama::FAMILY,
+    minicpm::FAMILY,
     ministral::FAMILY,
+    ministral3::FAMILY,
     mistral::FAMILY,
     mixtral::FAMILY,
     mpt::FAMILY,
     nemotron::FAMILY,
+    olmo::FAMILY,
     olmo2::FAMILY,
     olmo3::FAMILY,
     olmoe::FAMILY,
     opt::FAMILY,
-    phi3::FAMILY,
     phi::FAMILY,
+    phi3::FAMILY,
     phimoe::FAMILY,
     qwen2::FAMILY,
     qwen2_moe::FAMILY,
-    qwen2_moe::QWEN3,
     qwen3::FAMILY,
+    seed_oss::FAMILY,
     smollm3::FAMILY,
     stablelm::FAMILY,
     starcoder2::FAMILY,

@@ -98,8 +98,10 @@ pub(crate) struct Attention {
     pub(crate) gate: Option<Linear>,
     /// A norm before the output layer.
     pub(crate) norm: Option<Norm>,
-    /// Queries grow with the position `p` by `1 + a ln(1 + floor((p + 1) / n))`: `[a, n]`.
+    /// Queries grow with the position `p` by `1 + a ln(1 + floor((p + f) / n))`: `[a, n]`,
     pub(crate) growth: Option<[f64; 2]>,
+    /// and `f`, which is 1 for most.
+    pub(crate) growth_from: usize,
     /// Whether the tokens of a step attend to each other in both directions, with no cache. A window
     /// of `w` then reaches from `p - w` to `p + w`.
     pub(crate) mutual: bool,
@@ -146,6 +148,7 @@ impl Attention {
             gate: None,
             norm: None,
             growth: None,
+            growth_from: 1,
             mutual: false,
             sharing: None,
         }
@@ -253,7 +256,7 @@ impl Attention {
         let Some([rate, floor]) = self.growth else {
             return Ok(q);
         };
-        let position = work.positions(1)?;
+        let position = work.positions(self.growth_from)?;
         let floor = work.full(position, floor)?;
         // Integers divide to whole numbers.
         let steps = work.op(|b| b.divide(position, floor))?;

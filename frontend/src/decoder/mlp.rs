@@ -2,7 +2,7 @@
 
 use super::{Block, Linear, Norm, Work};
 use crate::LoadError;
-use mlxcel_ir::{Activation, ValueId};
+use mlxcel_ir::{Activation, Comparison, ValueId};
 
 /// `down(norm(activation(gate x) * up x))`.
 #[derive(Clone, Debug)]
@@ -90,4 +90,74 @@ impl Block for Plain {
         work.named(active, "active");
         work.linear(active, &self.down, "down")
     }
+}
+
+/// `down(xielu(up x))`, where the nonlinearity has slopes of its own:
+/// `p x² + x / 2` above zero and `n (e^x - 1 - x) + x / 2` below, with `p` the softplus of the tensor
+/// `module.alpha_p` and `n` half more than that of `module.alpha_n` (arXiv 2411.13010).
+#[derive(Clone, Debug)]
+pub(crate) struct Xielu {
+    module: String,
+    plain: Plain,
+}
+
+impl Xielu {
+    /// With the slopes `module.alpha_p` and `module.alpha_n` in place of the activation of `plain`.
+    pub(crate) fn new(module: String, plain: Plain) -> Self {
+        Self { module, plain }
+    }
+
+    /// `offset` more than the softplus of the tensor `name`, in the shape of `like`.
+    fn slope(
+        &self,
+        work: &mut Work<'_>,
+        name: &str,
+        offset: f64,
+        like: ValueId,
+    ) -> Result<ValueId, LoadError> {
+        let slope = work.parameter(&format!("{}.{name}", self.module), &[1])?;
+        let slope = work.op(|b| b.activate(slope, Activation::Softplus))?;
+        let offset = work.full(slope, offset)?;
+        let slope = work.op(|b| b.add(slope, offset))?;
+        let shape = work.ty(like).shape;
+        let last = shape.len().saturating_sub(1);
+        work.op(|b| b.broadcast(slope, shape, vec![last]))
+    }
+}
+
+/// Below zero xIELU is taken at this at most, where `e^x - 1 - x` is zero to any precision.
+const NEARLY_ZERO: f64 = -1e-6;
+
+impl Block for Xielu {
+    fn build(&self, work: &mut Work<'_>, x: ValueId) -> Result<ValueId, LoadError> {
+        let up = work.linear(x, &self.plain.up, "up")?;
+        let (rise, fall) = (
+            self.slope(work, "alpha_p", 0.0, up)?,
+            self.slope(work, "alpha_n", 0.5, up)?,
+        );
+        let square = work.op(|b| b.multiply(up, up))?;
+        let above = work.op(|b| b.multiply(rise, square))?;
+        let bound = work.full(up, NEARLY_ZERO)?;
+        let below = work.op(|b| b.minimum(up, bound))?;
+        let below = expm1(work, below)?;
+        let below = work.op(|b| b.subtract(below, up))?;
+        let below = work.op(|b| b.multiply(fall, below))?;
+        let zero = work.full(up, 0.0)?;
+        let is_above = work.op(|b| b.compare(up, zero, Comparison::Greater))?;
+        let curve = work.op(|b| b.select(is_above, above, below))?;
+        let line = work.scaled(up, 0.5)?;
+        let active = work.op(|b| b.add(curve, line))?;
+        work.named(active, "active");
+        work.linear(active, &self.plain.down, "down")
+    }
+}
+
+/// `e^x - 1` with no loss of precision near zero: `2 tanh(x / 2) / (1 - tanh(x / 2))`.
+fn expm1(work: &mut Work<'_>, x: ValueId) -> Result<ValueId, LoadError> {
+    let half = work.scaled(x, 0.5)?;
+    let tanh = work.op(|b| b.tanh(half))?;
+    let one = work.full(tanh, 1.0)?;
+    let rest = work.op(|b| b.subtract(one, tanh))?;
+    let twice = work.scaled(tanh, 2.0)?;
+    work.op(|b| b.divide(twice, rest))
 }

@@ -11,7 +11,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["bitnet"],
     title: "BitNet",
     category: Category::Dense,
-    gguf: "bitnet-25",
+    gguf: "",
     gguf_paired: false,
     names: Names::MODEL,
     decoder,

@@ -10,7 +10,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["glm4"],
     title: "GLM-4",
     category: Category::Dense,
-    gguf: "glm4",
+    gguf: "",
     gguf_paired: false,
     names: Names::MODEL,
     decoder,

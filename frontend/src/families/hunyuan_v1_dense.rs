@@ -10,7 +10,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["hunyuan_v1_dense"],
     title: "Hunyuan",
     category: Category::Dense,
-    gguf: "hunyuan-dense",
+    gguf: "",
     gguf_paired: false,
     names: Names::MODEL,
     decoder,

@@ -11,7 +11,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["nemotron"],
     title: "Nemotron",
     category: Category::Dense,
-    gguf: "nemotron",
+    gguf: "",
     gguf_paired: false,
     names: Names::MODEL,
     decoder,

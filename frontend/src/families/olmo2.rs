@@ -11,7 +11,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["olmo2"],
     title: "OLMo 2",
     category: Category::Dense,
-    gguf: "olmo2",
+    gguf: "",
     gguf_paired: false,
     names: Names::MODEL,
     decoder,

@@ -18,6 +18,8 @@ pub(super) struct Defaults {
     /// Of rotary embedding.
     pub(super) base: f64,
     pub(super) activation: Activation,
+    /// The name of a nonlinearity that the family makes itself.
+    pub(super) own: &'static str,
     /// Whether attention has biases.
     pub(super) bias: bool,
     /// The share of each head that turns.
@@ -30,6 +32,7 @@ impl Default for Defaults {
             epsilon: 1e-6,
             base: 10_000.0,
             activation: Activation::Silu,
+            own: "",
             bias: false,
             turning: 1.0,
         }
@@ -65,6 +68,10 @@ impl<'a> Parts<'a> {
     pub(super) fn read(reader: &'a Reader<'a>, defaults: Defaults) -> Result<Self, LoadError> {
         let sizes = reader.heads()?;
         let (base, turning) = (defaults.base, defaults.turning);
+        let activation = match reader.fields.text("hidden_act")? {
+            Some(name) if name == defaults.own => defaults.activation,
+            _ => reader.activation(defaults.activation)?,
+        };
         let bias = reader.flag_or("attention_bias", defaults.bias)?;
         Ok(Self {
             reader,
@@ -72,7 +79,7 @@ impl<'a> Parts<'a> {
             inner: reader.width("intermediate_size")?,
             sizes,
             epsilon: reader.epsilon_or(defaults.epsilon)?,
-            activation: reader.activation(defaults.activation)?,
+            activation,
             rope: Rope::with(reader, sizes[2], "full_attention", base, turning)?,
             bias,
             output_bias: bias,

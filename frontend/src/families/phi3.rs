@@ -11,7 +11,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["phi3"],
     title: "Phi-3",
     category: Category::Dense,
-    gguf: "phi3",
+    gguf: "",
     gguf_paired: false,
     names: Names::MODEL,
     decoder,

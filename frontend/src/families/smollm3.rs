@@ -11,7 +11,7 @@ pub(super) const FAMILY: Family = Family {
     title: "SmolLM3",
     category: Category::Dense,
     gguf: "smollm3",
-    gguf_paired: false,
+    gguf_paired: true,
     names: Names::MODEL,
     decoder,
 };

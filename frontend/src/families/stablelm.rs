@@ -10,7 +10,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["stablelm", "stablelm_epoch"],
     title: "StableLM",
     category: Category::Dense,
-    gguf: "stablelm",
+    gguf: "",
     gguf_paired: false,
     names: Names::MODEL,
     decoder,
