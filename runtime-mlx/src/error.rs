@@ -106,6 +106,29 @@ pub enum Error {
         /// Tokens that it should keep.
         to: usize,
     },
+    /// A truncation of a sequence with memories, which know nothing of earlier tokens.
+    #[error(
+        "sequence {sequence} of {length} tokens cannot be truncated to {to}: the model's memories \
+         can only be kept whole or emptied; truncate to 0 and process the tokens again"
+    )]
+    Indivisible {
+        /// The sequence.
+        sequence: u32,
+        /// Tokens that it holds.
+        length: usize,
+        /// Tokens that it should keep.
+        to: usize,
+    },
+    /// A sequence of which a step failed.
+    #[error(
+        "a step of sequence {sequence} failed: truncate it to at most {intact} tokens, or release it"
+    )]
+    FailedSequence {
+        /// The sequence.
+        sequence: u32,
+        /// Tokens that are certain.
+        intact: usize,
+    },
     /// A ticket waited for twice, or before an older one.
     #[error("ticket {0} is not the oldest one outstanding: wait for tickets in order, once each")]
     UnknownTicket(u64),

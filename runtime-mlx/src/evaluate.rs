@@ -74,7 +74,8 @@ fn run(
         graph: graph.name.clone(),
         reason,
     };
-    graph
+    // The plan's graph has values of its own.
+    plan.graph
         .outputs
         .iter()
         .map(|output| {

@@ -11,12 +11,14 @@ mod cache;
 mod fuse;
 mod join;
 mod linear;
+mod memory;
 mod planner;
 mod rows;
 mod segment;
 mod slots;
 
 pub(crate) use cache::HostCache;
+pub(crate) use memory::HostMemory;
 pub(crate) use planner::{Planned, plan};
 pub(crate) use segment::Segment;
 

@@ -3,20 +3,24 @@
 use crate::Error;
 use crate::cache::ArrayCache;
 use crate::fail::Fail;
-use crate::kernel::HostCache;
+use crate::kernel::{HostCache, HostMemory};
 use crate::plan::Plan;
 use crate::weight::{dims, dtype};
 use mlxcel_ir::{Bindings, HostTensor, TensorType};
 use mlxcel_mlx_sys::{Array, Stream, ops};
 use std::sync::Arc;
 
-/// The cache of one sequence for one state.
+/// What one sequence keeps for one state.
 #[derive(Clone, Debug)]
 pub(crate) enum Cache {
-    /// Arrays of MLX.
+    /// A cache in arrays of MLX.
     Arrays(ArrayCache),
-    /// Memory of Rust, which kernels write in stream order.
+    /// A cache in memory of Rust, which kernels write in stream order.
     Host(Arc<HostCache>),
+    /// A memory in an array of MLX `[1, heads, key, value]`; `None` stands for zeros.
+    Memory(Option<Array>),
+    /// A memory in memory of Rust, which kernels write in stream order.
+    HostMemory(Arc<HostMemory>),
 }
 
 /// The state of an execution.

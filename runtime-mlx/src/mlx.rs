@@ -3,46 +3,114 @@
 mod attention;
 mod composite;
 mod dot;
+mod memory;
 mod primitive;
 
 use crate::fail::Fail;
 use crate::machine::Machine;
 use crate::plan::{Plan, Step};
-use mlxcel_ir::{DType, Node, Op};
+use mlxcel_ir::{DType, Op};
 use mlxcel_mlx_sys::{Array, Dtype, ops};
 
 /// Whether the node's op takes its weights as numbers, whatever form they are stored in.
 pub(crate) fn needs_numbers(op: &Op) -> bool {
-    matches!(op, Op::Parameter {} | Op::RmsNorm { .. })
+    matches!(
+        op,
+        Op::Parameter {}
+            | Op::RmsNorm { .. }
+            | Op::LayerNorm { .. }
+            | Op::CausalConvolution {}
+            | Op::Attention { .. }
+    )
 }
 
-/// Whether the node is executed as it is, not by its decomposition.
-pub(crate) fn is_native(node: &Node) -> bool {
-    match &node.op {
-        Op::RmsNorm { offset, .. } => *offset == 0.0 && !node.weights.is_empty(),
-        Op::Rope { magnitude, .. } => *magnitude == 1.0,
-        Op::Attention { chunk, slopes, .. } => {
-            chunk.is_none() && slopes.is_empty() && node.weights.is_empty()
-        }
-        Op::LayerNorm { .. } | Op::ExpertLinear {} | Op::MutualAttention { .. } => false,
-        _ => true,
-    }
+/// The ops of [`primitive`].
+macro_rules! primitives {
+    () => {
+        Op::Parameter {}
+            | Op::Constant { .. }
+            | Op::Table { .. }
+            | Op::Iota { .. }
+            | Op::Convert { .. }
+            | Op::Negate {}
+            | Op::Abs {}
+            | Op::Log1p {}
+            | Op::Exp {}
+            | Op::Log {}
+            | Op::Rsqrt {}
+            | Op::Sqrt {}
+            | Op::Sin {}
+            | Op::Cos {}
+            | Op::Tanh {}
+            | Op::Sigmoid {}
+            | Op::Erf {}
+            | Op::Add {}
+            | Op::Subtract {}
+            | Op::Multiply {}
+            | Op::Divide {}
+            | Op::Maximum {}
+            | Op::Minimum {}
+            | Op::Power {}
+            | Op::Compare { .. }
+            | Op::And {}
+            | Op::Or {}
+            | Op::Not {}
+            | Op::Select {}
+            | Op::Reshape { .. }
+            | Op::Transpose { .. }
+            | Op::Broadcast { .. }
+            | Op::Slice { .. }
+            | Op::Concatenate { .. }
+            | Op::Gather {}
+            | Op::TakeAlong {}
+            | Op::TakeRow {}
+            | Op::Dot { .. }
+            | Op::Reduce { .. }
+            | Op::Argmax {}
+            | Op::TopK { .. }
+    };
 }
+
+/// The ops of [`composite`].
+macro_rules! composites {
+    () => {
+        Op::Embedding {}
+            | Op::Linear {}
+            | Op::ExpertLinear {}
+            | Op::RmsNorm { .. }
+            | Op::LayerNorm { .. }
+            | Op::Rope { .. }
+            | Op::Activate { .. }
+            | Op::Gated { .. }
+            | Op::Softmax {}
+    };
+}
+
+/// The ops with a state, and their kin.
+macro_rules! stateful {
+    () => {
+        Op::Attention { .. }
+            | Op::MutualAttention { .. }
+            | Op::CacheAppend { .. }
+            | Op::CausalConvolution {}
+            | Op::Recurrence {}
+            | Op::DeltaRecurrence {}
+    };
+}
+
+use {composites, primitives, stateful};
 
 /// Records the operations of the step's node.
 pub(crate) fn record(plan: &Plan, step: &Step, machine: &mut Machine<'_>) -> Result<(), Fail> {
     let node = &plan.graph.nodes[step.node];
     let value = match &node.op {
-        Op::Embedding {}
-        | Op::Linear {}
-        | Op::RmsNorm { .. }
-        | Op::Rope { .. }
-        | Op::Activate { .. }
-        | Op::Gated { .. }
-        | Op::Softmax {} => composite::record(plan, step, machine)?,
         Op::Attention { .. } => attention::record(plan, step, machine)?,
+        Op::MutualAttention { .. } => attention::mutual(plan, step, machine)?,
         Op::CacheAppend { part } => attention::append(plan, step, machine, *part)?,
-        _ => primitive::record(plan, step, machine)?,
+        Op::CausalConvolution {} => memory::convolution(plan, step, machine)?,
+        Op::Recurrence {} | Op::DeltaRecurrence {} => memory::recurrence(plan, step, machine)?,
+        primitives!() => primitive::record(plan, step, machine)?,
+        composites!() => composite::record(plan, step, machine)?,
     };
     machine.values[step.results[0]] = Some(value);
     Ok(())

@@ -7,8 +7,7 @@ use crate::kernel;
 use crate::machine::{Cache, Machine};
 use crate::mlx;
 use crate::weight::{Loader, Weight};
-use mlxcel_ir::decompose::decompose_except;
-use mlxcel_ir::{Graph, ValueId, WeightSource};
+use mlxcel_ir::{Graph, StateKind, ValueId, WeightSource};
 use mlxcel_mlx_sys::{Array, Stream};
 use std::sync::Arc;
 
@@ -52,7 +51,7 @@ pub(crate) struct Plan {
     pub(crate) parameters: Vec<Option<Array>>,
     /// Values that must be computed so that every effect on a state has happened.
     pub(crate) effects: Vec<usize>,
-    /// For each state whether its caches are kept for kernels.
+    /// For each state whether it is kept for kernels.
     pub(crate) host_states: Vec<bool>,
 }
 
@@ -69,10 +68,6 @@ impl Plan {
         stream: &Stream,
     ) -> Result<Self, Error> {
         check(graph)?;
-        let graph = &decompose_except(graph, mlx::is_native).map_err(|error| Error::Graph {
-            graph: graph.name.clone(),
-            reason: error.to_string(),
-        })?;
         let kernel::Planned {
             mut steps,
             host_states,
@@ -122,13 +117,23 @@ impl Plan {
         })
     }
 
-    /// Empty caches of one sequence.
+    /// Whether sequences have memories, which cannot be cut short.
+    pub(crate) fn has_memories(&self) -> bool {
+        let mut states = self.graph.states.iter();
+        states.any(|state| state.kind == StateKind::Memory)
+    }
+
+    /// Empty states of one sequence.
     pub(crate) fn empty_caches(&self) -> Vec<Cache> {
         let states = self.graph.states.iter().zip(&self.host_states);
         states
-            .map(|(state, host)| match host {
-                true => Cache::Host(Arc::new(kernel::HostCache::new(state))),
-                false => Cache::Arrays(ArrayCache::default()),
+            .map(|(state, host)| match (state.kind, host) {
+                (StateKind::Cache, true) => Cache::Host(Arc::new(kernel::HostCache::new(state))),
+                (StateKind::Cache, false) => Cache::Arrays(ArrayCache::default()),
+                (StateKind::Memory, true) => {
+                    Cache::HostMemory(Arc::new(kernel::HostMemory::new(state)))
+                }
+                (StateKind::Memory, false) => Cache::Memory(None),
             })
             .collect()
     }

@@ -23,12 +23,20 @@ pub struct Runtime {
     pub(crate) plans: Plans,
     pub(crate) stream: Stream,
     pub(crate) sequences: Sequences,
-    outstanding: VecDeque<(u64, Vec<Pending>)>,
+    outstanding: VecDeque<(u64, Vec<Running>)>,
     next_ticket: u64,
     options: Options,
     vocabulary: usize,
     fingerprint: u64,
     weight_bytes: usize,
+}
+
+/// A row of a step that was submitted.
+struct Running {
+    sequence: SequenceId,
+    /// Tokens that the sequence held before.
+    length: usize,
+    output: Pending,
 }
 
 /// The plans of [`Graphs`], with the values of their outputs.
@@ -84,12 +92,15 @@ impl Runtime {
             .map_err(|error| device("starting threads")(error.into()))?;
         let pool = Arc::new(pool);
         let plan = |graph: &Graph| Plan::new(graph, &source, operations, &pool, &stream);
+        let planned = (plan(last)?, plan(all)?);
+        // The plans' graphs have values of their own.
+        let value = |plan: &Plan, name| Ok::<_, Error>(output(&plan.graph, name)?.0 as usize);
         let plans = Plans {
-            last: plan(last)?,
-            last_logits: logits.0 as usize,
-            last_token: output(last, TOKEN)?.0 as usize,
-            all: plan(all)?,
-            all_logits: output(all, LOGITS)?.0 as usize,
+            last_logits: value(&planned.0, LOGITS)?,
+            last_token: value(&planned.0, TOKEN)?,
+            all_logits: value(&planned.1, LOGITS)?,
+            last: planned.0,
+            all: planned.1,
         };
         if last.states != all.states || plans.last.host_states != plans.all.host_states {
             return Err(Error::Graph {
@@ -136,39 +147,33 @@ impl Runtime {
     /// # Errors
     /// None at present; memory is taken as tokens come.
     pub fn create(&mut self) -> Result<SequenceId, Error> {
-        Ok(self.sequences.add(Sequence {
-            caches: self.plans.last.empty_caches(),
-            length: 0,
-            chosen: None,
-        }))
+        let caches = self.plans.last.empty_caches();
+        Ok(self.sequences.add(Sequence::new(caches, 0)))
     }
 
     /// A new sequence with the same tokens. Waits for outstanding steps.
     ///
     /// # Errors
-    /// [`Error::UnknownSequence`]; what an outstanding step failed with.
+    /// [`Error::UnknownSequence`], [`Error::FailedSequence`]; what an outstanding step failed with.
     pub fn fork(&mut self, sequence: SequenceId) -> Result<SequenceId, Error> {
-        self.sequences.get(sequence)?;
+        let original = self.sequences.sound(sequence)?;
         self.settle()?;
-        let original = self.sequences.get(sequence)?;
         let states = &self.plans.last.graph.states;
+        let caches = original.caches.iter().zip(states);
+        let caches = caches.map(|(cache, state)| cache.copy(state, original.length));
         let copy = Sequence {
-            caches: original
-                .caches
-                .iter()
-                .zip(states)
-                .map(|(cache, state)| cache.copy(state, original.length))
-                .collect(),
-            length: original.length,
             chosen: original.chosen.clone(),
+            ..Sequence::new(caches.collect(), original.length)
         };
         Ok(self.sequences.add(copy))
     }
 
-    /// Forgets all tokens of a sequence but the first `length`.
+    /// Forgets all tokens of a sequence but the first `length`. After a failed step this mends the
+    /// sequence, if `length` is no more than what is certain.
     ///
     /// # Errors
-    /// [`Error::UnknownSequence`], [`Error::Truncate`].
+    /// [`Error::UnknownSequence`], [`Error::Truncate`], [`Error::FailedSequence`], and
+    /// [`Error::Indivisible`] if the model has memories and `length` is neither all nor 0.
     pub fn truncate(&mut self, sequence: SequenceId, length: usize) -> Result<(), Error> {
         let kept = self.sequences.get_mut(sequence)?;
         if length > kept.length {
@@ -178,10 +183,29 @@ impl Runtime {
                 to: length,
             });
         }
-        if length < kept.length {
-            kept.length = length;
-            kept.chosen = None;
+        if let Some(intact) = kept.intact.filter(|&intact| intact < length) {
+            return Err(Error::FailedSequence {
+                sequence: sequence.0,
+                intact,
+            });
         }
+        if length == kept.length && kept.intact.is_none() {
+            return Ok(());
+        }
+        if self.plans.last.has_memories() {
+            if length > 0 {
+                return Err(Error::Indivisible {
+                    sequence: sequence.0,
+                    length: kept.length,
+                    to: length,
+                });
+            }
+            // What is on its way keeps writing to the old ones.
+            kept.caches = self.plans.last.empty_caches();
+        }
+        kept.length = length;
+        kept.chosen = None;
+        kept.intact = None;
         Ok(())
     }
 
@@ -205,9 +229,9 @@ impl Runtime {
     /// outstanding steps.
     ///
     /// # Errors
-    /// [`Error::UnknownSequence`]; what an outstanding step failed with.
+    /// [`Error::UnknownSequence`], [`Error::FailedSequence`]; what an outstanding step failed with.
     pub fn save(&self, sequence: SequenceId) -> Result<Vec<u8>, Error> {
-        let sequence = self.sequences.get(sequence)?;
+        let sequence = self.sequences.sound(sequence)?;
         self.settle()?;
         let states = &self.plans.last.graph.states;
         let parts = sequence
@@ -232,14 +256,10 @@ impl Runtime {
             .iter()
             .zip(states)
             .zip(&parts)
-            .map(|((cache, state), [keys, values])| cache.filled(state, [keys, values], length))
+            .map(|((cache, state), parts)| cache.filled(state, parts, length))
             .collect::<Result<_, Fail>>()
             .map_err(device("filling a cache"))?;
-        Ok(self.sequences.add(Sequence {
-            caches,
-            length,
-            chosen: None,
-        }))
+        Ok(self.sequences.add(Sequence::new(caches, length)))
     }
 
     /// Extends sequences by tokens. Nothing changes if the rows are not valid. Rows with equally
@@ -248,11 +268,18 @@ impl Runtime {
     /// # Errors
     /// What is wrong with the rows: [`Error::UnknownSequence`], [`Error::RepeatedSequence`],
     /// [`Error::NoTokens`], [`Error::UnknownToken`], [`Error::NothingChosen`],
-    /// [`Error::ContextFull`]. Or what MLX says; sequences of batches that were not started are then
-    /// unchanged.
+    /// [`Error::ContextFull`], [`Error::FailedSequence`]. Or what MLX says; sequences of batches that
+    /// were not started are then unchanged.
     pub fn submit(&mut self, rows: &[Row<'_>]) -> Result<Ticket, Error> {
         self.check(rows)?;
-        let mut outputs = vec![Pending::Nothing; rows.len()];
+        let running = |row: &Row<'_>| {
+            Ok(Running {
+                sequence: row.sequence,
+                length: self.sequences.get(row.sequence)?.length,
+                output: Pending::Done(Arc::new([])),
+            })
+        };
+        let mut outputs: Vec<Running> = rows.iter().map(running).collect::<Result<_, Error>>()?;
         for Group {
             tokens,
             all,
@@ -260,7 +287,7 @@ impl Runtime {
         } in group(rows)
         {
             for (index, pending) in self.run_batch(rows, tokens, all, &members)? {
-                outputs[index] = pending;
+                outputs[index].output = pending;
             }
         }
         let ticket = self.next_ticket;
@@ -272,24 +299,34 @@ impl Runtime {
     /// The outputs of a step, one per row.
     ///
     /// # Errors
-    /// [`Error::UnknownTicket`]; what the step failed with.
+    /// [`Error::UnknownTicket`]; what the step failed with. Its sequences are then not usable before
+    /// they are truncated to what was certain, see [`Error::FailedSequence`].
     pub fn wait(&mut self, ticket: Ticket) -> Result<Vec<RowOutput>, Error> {
         match self.outstanding.front() {
             Some((oldest, _)) if *oldest == ticket.0 => {}
             _ => return Err(Error::UnknownTicket(ticket.0)),
         }
-        let (_, outputs) = self.outstanding.pop_front().unwrap_or_default();
-        outputs
-            .iter()
-            .map(|output| {
-                output
-                    .read(self.vocabulary, &self.stream)
-                    .map_err(|Fail(reason)| Error::Execution {
+        let (_, rows) = self.outstanding.pop_front().unwrap_or_default();
+        let mut outputs = Ok(Vec::with_capacity(rows.len()));
+        for row in rows {
+            match (row.output.read(self.vocabulary, &self.stream), &mut outputs) {
+                (Ok(output), Ok(outputs)) => outputs.push(output),
+                (Ok(_), Err(_)) => {}
+                (Err(Fail(reason)), _) => {
+                    // It may have been released meanwhile, or cut to before the step.
+                    if let Ok(sequence) = self.sequences.get_mut(row.sequence)
+                        && sequence.length > row.length
+                    {
+                        sequence.fail(row.length, self.plans.last.has_memories());
+                    }
+                    outputs = outputs.and(Err(Error::Execution {
                         graph: self.plans.last.graph.name.clone(),
                         reason,
-                    })
-            })
-            .collect()
+                    }));
+                }
+            }
+        }
+        outputs
     }
 
     /// Waits until no step is running.
@@ -303,7 +340,7 @@ impl Runtime {
         let mut seen = HashSet::new();
         for row in rows {
             let id = row.sequence;
-            let sequence = self.sequences.get(id)?;
+            let sequence = self.sequences.sound(id)?;
             if !seen.insert(id) {
                 return Err(Error::RepeatedSequence(id.0));
             }

@@ -1,9 +1,11 @@
 //! Sequences as bytes.
 //!
 //! Little-endian: the magic, the fingerprint of the runtime's graph and weights, the length in
-//! tokens, then keys and values of each state, `f32[length, heads, width]`.
+//! tokens, then the parts of each state: keys and values `f32[length, heads, width]` of a cache, the
+//! whole `f32[heads, key, value]` of a memory.
 
 use crate::Error;
+use crate::sequence::part_size;
 use mlxcel_ir::{Graph, StateDecl, WeightSource};
 use std::hash::Hasher;
 
@@ -43,7 +45,7 @@ pub(crate) fn fingerprint(graph: &Graph, source: &dyn WeightSource) -> u64 {
 }
 
 /// The bytes of a sequence of `length` tokens.
-pub(crate) fn write(fingerprint: u64, length: usize, parts: &[[Vec<f32>; 2]]) -> Vec<u8> {
+pub(crate) fn write(fingerprint: u64, length: usize, parts: &[Vec<Vec<f32>>]) -> Vec<u8> {
     let numbers: usize = parts.iter().flatten().map(Vec::len).sum();
     let mut bytes = Vec::with_capacity(HEADER + 4 * numbers);
     bytes.extend(MAGIC);
@@ -55,8 +57,8 @@ pub(crate) fn write(fingerprint: u64, length: usize, parts: &[[Vec<f32>; 2]]) ->
     bytes
 }
 
-/// A sequence read back: its length, and keys and values of each state.
-pub(crate) type Saved = (usize, Vec<[Vec<f32>; 2]>);
+/// A sequence read back: its length, and the parts of each state.
+pub(crate) type Saved = (usize, Vec<Vec<Vec<f32>>>);
 
 /// Reads the bytes of [`write`].
 pub(crate) fn read(
@@ -82,10 +84,7 @@ pub(crate) fn read(
             "it holds {length} tokens, more than the context of {context}"
         )));
     }
-    let sizes = states
-        .iter()
-        .map(|state| [state.key_dim, state.value_dim].map(|width| length * state.heads * width));
-    let total: usize = sizes.clone().flatten().sum();
+    let total: usize = states.iter().map(|state| state.elements(length)).sum();
     let body = &bytes[HEADER..];
     if body.len() != 4 * total {
         return Err(Error::Saved(format!(
@@ -100,5 +99,12 @@ pub(crate) fn read(
         rest = after;
         bytemuck::pod_collect_to_vec(part)
     };
-    Ok((length, sizes.map(|sizes| sizes.map(&mut take)).collect()))
+    let parts = states.iter().map(|state| {
+        let parts = state.parts().iter();
+        parts
+            .map(|&part| take(part_size(state, part, length)))
+            .collect()
+    });
+    let parts = parts.collect();
+    Ok((length, parts))
 }

@@ -3,11 +3,12 @@
 use crate::Error;
 use crate::cache::ArrayCache;
 use crate::fail::Fail;
-use crate::kernel::HostCache;
+use crate::kernel::{HostCache, HostMemory};
 use crate::machine::{Cache, to_host};
+use crate::weight::dims;
 use mlxcel_ir::step::SequenceId;
 use mlxcel_ir::{StateDecl, StatePart};
-use mlxcel_mlx_sys::{Array, Stream};
+use mlxcel_mlx_sys::{Array, Dtype, Stream};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -30,6 +31,27 @@ pub(crate) struct Sequence {
     /// Tokens that the caches hold.
     pub(crate) length: usize,
     pub(crate) chosen: Option<Chosen>,
+    /// After a failed step the tokens that are certain, fewer than `length`.
+    pub(crate) intact: Option<usize>,
+}
+
+impl Sequence {
+    /// A sequence with these caches, which hold `length` tokens.
+    pub(crate) fn new(caches: Vec<Cache>, length: usize) -> Self {
+        Self {
+            caches,
+            length,
+            chosen: None,
+            intact: None,
+        }
+    }
+
+    /// Notes that a step after the first `length` tokens failed.
+    pub(crate) fn fail(&mut self, length: usize, has_memories: bool) {
+        let certain = if has_memories { 0 } else { length };
+        self.intact = Some(self.intact.map_or(certain, |intact| intact.min(certain)));
+        self.chosen = None;
+    }
 }
 
 /// All sequences.
@@ -53,6 +75,18 @@ impl Sequences {
 
     pub(crate) fn get(&self, id: SequenceId) -> Result<&Sequence, Error> {
         self.alive.get(&id.0).ok_or(Error::UnknownSequence(id.0))
+    }
+
+    /// A sequence of which no step failed.
+    pub(crate) fn sound(&self, id: SequenceId) -> Result<&Sequence, Error> {
+        let sequence = self.get(id)?;
+        match sequence.intact {
+            Some(intact) => Err(Error::FailedSequence {
+                sequence: id.0,
+                intact,
+            }),
+            None => Ok(sequence),
+        }
     }
 
     pub(crate) fn get_mut(&mut self, id: SequenceId) -> Result<&mut Sequence, Error> {
@@ -92,14 +126,21 @@ impl Cache {
         match self {
             Cache::Arrays(cache) => cache.arrays().map(Array::byte_size).sum(),
             Cache::Host(cache) => cache.bytes(),
+            Cache::Memory(memory) => memory.as_ref().map_or(0, Array::byte_size),
+            Cache::HostMemory(memory) => memory.lock().len() * size_of::<f32>(),
         }
     }
 
-    /// A cache of its own with the first `length` tokens.
+    /// Whether it is a memory of MLX.
+    pub(crate) fn is_memory(&self) -> bool {
+        matches!(self, Cache::Memory(_))
+    }
+
+    /// One of its own with the first `length` tokens; of a memory with all.
     pub(crate) fn copy(&self, state: &StateDecl, length: usize) -> Self {
         match self {
             // Arrays are values: whoever writes to one that is shared writes to a copy.
-            Cache::Arrays(cache) => Cache::Arrays(cache.clone()),
+            Cache::Arrays(_) | Cache::Memory(_) => self.clone(),
             Cache::Host(cache) => {
                 let parts = cache.lock();
                 let kept = |part: &Vec<f32>| part.len().min(length * cache.row());
@@ -107,56 +148,93 @@ impl Cache {
                 let copy = HostCache::with(state, &keys[..kept(keys)], &values[..kept(values)]);
                 Cache::Host(Arc::new(copy))
             }
+            Cache::HostMemory(memory) => {
+                Cache::HostMemory(Arc::new(HostMemory::with(&memory.lock())))
+            }
         }
     }
 
-    /// Keys and values of the first `length` tokens, `[length, heads, width]`.
+    /// Its parts, cut to the first `length` tokens: keys and values `[length, heads, width]`, or the
+    /// whole `[heads, key, value]`.
     pub(crate) fn read(
         &self,
         state: &StateDecl,
         length: usize,
         stream: &Stream,
-    ) -> Result<[Vec<f32>; 2], Fail> {
-        let widths = [state.key_dim, state.value_dim];
+    ) -> Result<Vec<Vec<f32>>, Fail> {
+        let numbers = |array: &Array| -> Result<(Vec<f32>, Vec<usize>), Fail> {
+            let host = to_host(array, stream)?;
+            Ok((bytemuck::pod_collect_to_vec(&host.bytes), host.shape))
+        };
         let mut parts = match self {
-            Cache::Host(cache) => cache.lock().clone(),
+            Cache::Host(cache) => cache.lock().to_vec(),
+            Cache::HostMemory(memory) => vec![memory.lock().clone()],
+            Cache::Memory(memory) => match memory {
+                Some(memory) => vec![numbers(memory)?.0],
+                None => vec![Vec::new()],
+            },
             Cache::Arrays(cache) => {
-                let mut parts = [Vec::new(), Vec::new()];
-                for (index, part) in [StatePart::Key, StatePart::Value].into_iter().enumerate() {
-                    if let Some(array) = cache.read(part, length, stream)? {
-                        let host = to_host(&array, stream)?;
-                        let numbers: Vec<f32> = bytemuck::pod_collect_to_vec(&host.bytes);
-                        let held = host.shape.get(2).copied().unwrap_or(0);
-                        parts[index] = swap(&numbers, state.heads, held, widths[index]);
-                    }
+                let mut parts = Vec::new();
+                for &part in state.parts() {
+                    let Some(array) = cache.read(part, length, stream)? else {
+                        parts.push(Vec::new());
+                        continue;
+                    };
+                    let (numbers, shape) = numbers(&array)?;
+                    let [held, width] = [2, 3].map(|dim| shape.get(dim).copied().unwrap_or(0));
+                    parts.push(swap(&numbers, state.heads, held, width));
                 }
                 parts
             }
         };
-        for (part, width) in parts.iter_mut().zip(widths) {
-            part.resize(length * state.heads * width, 0.0);
+        for (part, &kind) in parts.iter_mut().zip(state.parts()) {
+            part.resize(part_size(state, kind, length), 0.0);
         }
         Ok(parts)
     }
 
-    /// The cache with the given tokens, of the same kind as `self`.
+    /// One with the given parts, of the same kind as `self`.
     pub(crate) fn filled(
         &self,
         state: &StateDecl,
-        [keys, values]: [&[f32]; 2],
+        parts: &[Vec<f32>],
         length: usize,
     ) -> Result<Self, Fail> {
-        match self {
-            Cache::Host(_) => Ok(Cache::Host(Arc::new(HostCache::with(state, keys, values)))),
-            Cache::Arrays(_) if length == 0 => Ok(Cache::Arrays(ArrayCache::default())),
-            Cache::Arrays(_) => {
+        match (self, parts) {
+            (Cache::Host(_), [keys, values]) => {
+                Ok(Cache::Host(Arc::new(HostCache::with(state, keys, values))))
+            }
+            (Cache::Arrays(_), _) if length == 0 => Ok(Cache::Arrays(ArrayCache::default())),
+            (Cache::Arrays(_), [keys, values]) => {
                 let keys = swap(keys, length, state.heads, state.key_dim);
                 let values = swap(values, length, state.heads, state.value_dim);
                 Ok(Cache::Arrays(ArrayCache::with(
                     state, &keys, &values, length,
                 )?))
             }
+            (Cache::HostMemory(_), [whole]) => {
+                Ok(Cache::HostMemory(Arc::new(HostMemory::with(whole))))
+            }
+            (Cache::Memory(_), [whole]) => {
+                let shape = dims(&[1, state.heads, state.key_dim, state.value_dim])?;
+                let bytes = bytemuck::cast_slice(whole);
+                Ok(Cache::Memory(Some(Array::from_bytes(
+                    bytes,
+                    &shape,
+                    Dtype::F32,
+                )?)))
+            }
+            (_, parts) => Err(format!("{} parts of `{}`", parts.len(), state.name).into()),
         }
+    }
+}
+
+/// Numbers in the part of a state that holds `length` tokens.
+pub(crate) fn part_size(state: &StateDecl, part: StatePart, length: usize) -> usize {
+    match part {
+        StatePart::Key => length * state.heads * state.key_dim,
+        StatePart::Value => length * state.heads * state.value_dim,
+        StatePart::Whole => state.heads * state.key_dim * state.value_dim,
     }
 }
 

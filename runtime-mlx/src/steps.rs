@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::fail::Fail;
-use crate::machine::{Inputs, Machine, from_host, to_host};
+use crate::machine::{Cache, Inputs, Machine, from_host, to_host};
 use crate::plan::Plan;
 use crate::runtime::Runtime;
 use crate::sequence::{Chosen, Sequence};
@@ -14,7 +14,8 @@ use std::sync::Arc;
 /// What a row computed and the host has not read.
 #[derive(Clone, Debug)]
 pub(crate) enum Pending {
-    Nothing,
+    /// Nothing, once these are computed.
+    Done(Arc<[Array]>),
     /// Row of `i32[B]`.
     Token(Array, usize),
     /// Row of `f32[B, ...]`.
@@ -61,7 +62,10 @@ impl Pending {
     /// Waits for the output and copies it to the host.
     pub(crate) fn read(&self, vocabulary: usize, stream: &Stream) -> Result<RowOutput, Fail> {
         match self {
-            Pending::Nothing => Ok(RowOutput::Nothing),
+            Pending::Done(effects) => {
+                effects.iter().try_for_each(Array::wait)?;
+                Ok(RowOutput::Nothing)
+            }
             Pending::Token(tokens, row) => {
                 let bytes = row_bytes(tokens, *row, stream)?;
                 let token: [u8; 4] = bytes[..]
@@ -149,7 +153,27 @@ impl Runtime {
             checked: false,
             values,
         };
-        plan.record(&mut machine)?;
+        // Recording replaces memories of MLX, which are values, one by one; caches are written past
+        // their length, where nothing counts.
+        let before: Vec<Vec<Cache>> = machine
+            .rows
+            .iter()
+            .map(|row| {
+                row.iter()
+                    .filter(|cache| cache.is_memory())
+                    .cloned()
+                    .collect()
+            })
+            .collect();
+        if let Err(error) = plan.record(&mut machine) {
+            for (row, before) in machine.rows.into_iter().zip(before) {
+                let memories = row.iter_mut().filter(|cache| cache.is_memory());
+                for (memory, before) in memories.zip(before) {
+                    *memory = before;
+                }
+            }
+            return Err(error);
+        }
         let wants: Vec<Want> = members.iter().map(|&index| rows[index].want).collect();
         let value = |value: usize| machine.value(value).cloned();
         let wanted = |want: Want, output: usize| match wants.contains(&want) {
@@ -166,11 +190,18 @@ impl Runtime {
             false => wanted(Want::Token, self.plans.last_token).map_err(fail)?,
         };
         let mut started: Vec<&Array> = logits.iter().chain(&chosen).collect();
-        for &effect in &plan.effects {
-            started.push(machine.value(effect).map_err(fail)?);
-        }
-        async_eval(started).map_err(|error| fail(error.into()))?;
+        let effects = plan.effects.iter().map(|&effect| value(effect));
+        let effects: Arc<[Array]> = effects.collect::<Result<_, Fail>>().map_err(fail)?;
+        started.extend(effects.iter());
+        let outcome = async_eval(started).map_err(|error| fail(error.into()));
         drop(machine);
+        if let Err(error) = outcome {
+            // How far it came is not known.
+            for (_, sequence) in taken.iter_mut() {
+                sequence.fail(sequence.length, plan.has_memories());
+            }
+            return Err(error);
+        }
         let batch = Arc::new(());
         let mut outputs = Vec::with_capacity(members.len());
         for (place, (index, sequence)) in taken.iter_mut().enumerate() {
@@ -188,7 +219,7 @@ impl Runtime {
                     });
                     Pending::Token(chosen.clone(), place)
                 }
-                _ => Pending::Nothing,
+                _ => Pending::Done(effects.clone()),
             };
             outputs.push((*index, pending));
         }

@@ -14,11 +14,11 @@ pub(crate) enum Weight {
     Dense(Array),
     /// Codes u32, scales and biases f32, in a form that MLX's quantised product takes.
     Affine {
-        /// Packed codes `[N, K * bits / 32]`.
+        /// Packed codes `[N, K * bits / 32]`, of experts `[E, N, ...]`.
         codes: Array,
-        /// `[N, K / group]`.
+        /// `[N, K / group]`, of experts `[E, N, ...]`.
         scales: Array,
-        /// `[N, K / group]`.
+        /// As the scales.
         biases: Array,
         /// Numbers that share a scale.
         group: i32,
@@ -88,19 +88,21 @@ impl Loader<'_> {
             WeightFormat::Affine { bits, group, scale } => {
                 // The forms that MLX's own product is compiled for.
                 let known = [32, 64, 128].contains(&group) && [2, 3, 4, 5, 6, 8].contains(&bits);
-                let &[rows, width] = &declaration.shape[..] else {
+                let Some((&width, outer)) = declaration.shape.split_last() else {
                     return self.dense(declaration);
                 };
-                if !known || !(width * usize::from(bits)).is_multiple_of(32) {
+                let matrix = (1..=2).contains(&outer.len());
+                if !known || !matrix || !(width * usize::from(bits)).is_multiple_of(32) {
                     return self.dense(declaration);
                 }
                 let words = width * usize::from(bits) / 32;
+                let shape = |last: usize| [outer, &[last]].concat();
                 let side = |bytes| {
-                    let array = self.array(bytes, &[rows, width / group], scale)?;
+                    let array = self.array(bytes, &shape(width / group), scale)?;
                     self.float(array, scale)
                 };
                 Ok(Weight::Affine {
-                    codes: self.array(data.values, &[rows, words], DType::U32)?,
+                    codes: self.array(data.values, &shape(words), DType::U32)?,
                     scales: side(data.scales)?,
                     biases: side(data.biases)?,
                     group: group as i32,

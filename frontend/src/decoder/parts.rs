@@ -172,9 +172,6 @@ pub(crate) struct Positions {
     pub(crate) offset: usize,
 }
 
-/// The name that the residual stream before the first layer is kept under.
-pub(super) const EMBEDDED: &str = "embedded";
-
 /// From tokens to the residual stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Embedding {
@@ -224,7 +221,6 @@ impl Embedding {
         if let Some(norm) = &self.norm {
             x = work.norm(x, norm, "embedding_norm")?;
         }
-        work.keep(&[EMBEDDED], x);
         work.builder.name(x, "embedding");
         Ok((x, table))
     }

@@ -242,7 +242,10 @@ fn attentions(pool: &Pool) -> Result<(), Failure> {
         scale: 0.125,
         mask: Mask::Causal,
         window: None,
+        chunk: None,
         softcap: None,
+        slopes: &[],
+        sinks: &[],
     };
     for (tokens, length) in [(1, 128), (1, 1024), (1, 8192), (128, 128), (512, 512)] {
         let query = vec![0.5; tokens * WIDTH];

@@ -6,7 +6,6 @@ use crate::attention::{Attention, Sequence};
 use crate::linear::{put_scratch, take_scratch};
 use crate::rows::{largest, scale};
 use crate::simd::{Kernel, Simd};
-use mlxcel_ir::Mask;
 use std::ops::Range;
 
 /// Positions whose scores are held at once.
@@ -16,6 +15,8 @@ const TILE: usize = 64;
 pub(crate) struct Block {
     pub(crate) sequence: usize,
     pub(crate) kv_head: usize,
+    /// Whether it is the first of the blocks that share these queries and heads.
+    pub(crate) first: bool,
     /// Queries of the sequence; with each come all query heads of `kv_head`.
     pub(crate) queries: Range<usize>,
     pub(crate) positions: Range<usize>,
@@ -24,7 +25,7 @@ pub(crate) struct Block {
 /// Runs a block. Safe to run if the sequence's slices fit the layer, `to` has the sequence's queries
 /// and heads, and `partial`, if given, has `dim + 2` numbers for each row of the block.
 pub(crate) struct Attend<'a> {
-    pub(crate) layer: &'a Attention,
+    pub(crate) layer: &'a Attention<'a>,
     pub(crate) sequence: &'a Sequence<'a>,
     pub(crate) block: &'a Block,
     /// The sequence's output.
@@ -79,8 +80,9 @@ impl Kernel for Attend<'_> {
                     *space.query.add(r * dim + d) = *from.add(d) * self.layer.scale;
                     *space.sums.add(r * dim + d) = 0.0;
                 }
-                *space.largest.add(r) = f32::NEG_INFINITY;
-                *space.total.add(r) = 0.0;
+                let sink = self.sink(r);
+                *space.largest.add(r) = sink.unwrap_or(f32::NEG_INFINITY);
+                *space.total.add(r) = if sink.is_some() { 1.0 } else { 0.0 };
             }
             let mut first = self.block.positions.start;
             while first < self.block.positions.end {
@@ -118,6 +120,35 @@ impl Attend<'_> {
     #[inline(always)]
     fn row_offset(&self, r: usize) -> usize {
         row_offset(self.layer, self.block, r)
+    }
+
+    /// The query head of row `r`.
+    #[inline(always)]
+    fn head(&self, r: usize) -> usize {
+        let group = self.layer.heads / self.layer.kv_heads;
+        self.block.kv_head * group + r % group
+    }
+
+    /// The position of row `r`.
+    #[inline(always)]
+    fn position(&self, r: usize) -> usize {
+        let group = self.layer.heads / self.layer.kv_heads;
+        self.sequence.start + self.block.queries.start + r / group
+    }
+
+    /// The score that row `r` has from the beginning. All scores of a row with a slope are relative to
+    /// its position, so that they stay small, and its sink with them.
+    #[inline(always)]
+    fn sink(&self, r: usize) -> Option<f32> {
+        if !self.block.first || self.layer.sinks.is_empty() {
+            return None;
+        }
+        let head = self.head(r);
+        let slope = match self.layer.slopes.is_empty() {
+            true => 0.0,
+            false => self.layer.slopes[head],
+        };
+        Some(self.layer.sinks[head] - slope * self.position(r) as f32)
     }
 
     /// The scores of `count` positions from `first` on, for every row.
@@ -216,15 +247,8 @@ impl Attend<'_> {
     #[inline(always)]
     unsafe fn weights<S: Simd>(&self, space: Space, r: usize, first: usize, count: usize) {
         let group = self.layer.heads / self.layer.kv_heads;
-        let position = self.sequence.start + self.block.queries.start + r / group;
-        let low = match self.layer.window {
-            Some(window) => (position + 1).saturating_sub(window),
-            None => 0,
-        };
-        let high = match self.layer.mask {
-            Mask::Causal => position + 1,
-            Mask::Full => self.sequence.length,
-        };
+        let query = self.block.queries.start + r / group;
+        let (low, high) = self.layer.sight(self.sequence, query);
         // Of the tile, the positions that this row sees.
         let low = low.clamp(first, first + count) - first;
         let high = high.clamp(first, first + count) - first;
@@ -239,6 +263,13 @@ impl Attend<'_> {
                     let score = S::mul(S::load(scores.add(s)), inverse);
                     S::store(scores.add(s), S::mul(caps, tanh::<S>(score)));
                     s += S::LANES;
+                }
+            }
+            if !self.layer.slopes.is_empty() {
+                let slope = self.layer.slopes[self.head(r)];
+                let distance = first as f32 - self.position(r) as f32;
+                for s in 0..TILE {
+                    *scores.add(s) += slope * (distance + s as f32);
                 }
             }
             if low >= high {
@@ -368,7 +399,7 @@ impl Attend<'_> {
 
 /// Where row `r` of a block starts in queries and output.
 #[inline(always)]
-fn row_offset(layer: &Attention, block: &Block, r: usize) -> usize {
+fn row_offset(layer: &Attention<'_>, block: &Block, r: usize) -> usize {
     let group = layer.heads / layer.kv_heads;
     let query = block.queries.start + r / group;
     let head = block.kv_head * group + r % group;
@@ -380,7 +411,7 @@ fn row_offset(layer: &Attention, block: &Block, r: usize) -> usize {
 /// # Safety
 /// `to` has the block's queries and heads.
 pub(crate) unsafe fn merge(
-    layer: &Attention,
+    layer: &Attention<'_>,
     block: &Block,
     parts: &[f32],
     rows: usize,

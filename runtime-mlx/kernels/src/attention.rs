@@ -20,7 +20,7 @@ thread_local! {
 /// What an attention layer computes: `softmax(scale * q · kᵀ) · v`, as
 /// [`mlxcel_ir::Op`] defines it.
 #[derive(Clone, Copy, Debug)]
-pub struct Attention {
+pub struct Attention<'a> {
     /// Query heads: a multiple of `kv_heads`.
     pub heads: usize,
     /// Heads of the cache; query head `h` reads head `h / (heads / kv_heads)`.
@@ -33,8 +33,14 @@ pub struct Attention {
     pub mask: Mask,
     /// A query at position `p` sees no position before `p - window + 1`.
     pub window: Option<usize>,
+    /// A query at position `p` sees only positions `s` with `s / chunk = p / chunk`.
+    pub chunk: Option<usize>,
     /// Replaces each score `s` by `softcap * tanh(s / softcap)`.
     pub softcap: Option<f32>,
+    /// For each head what a position adds to its scores, times the position; or nothing.
+    pub slopes: &'a [f32],
+    /// For each head one more score of its softmax, whose share is dropped; or nothing.
+    pub sinks: &'a [f32],
 }
 
 /// The queries of one sequence and its cache.
@@ -62,7 +68,7 @@ pub struct Sequence<'a> {
 /// [`Error::Length`] or [`Error::Parameter`] if slices, strides and parameters do not fit.
 pub fn attention(
     pool: &Pool,
-    layer: &Attention,
+    layer: &Attention<'_>,
     sequences: &[Sequence<'_>],
     outs: &mut [&mut [f32]],
 ) -> Result<(), Error> {
@@ -103,6 +109,7 @@ pub fn attention(
                     blocks.push(Block {
                         sequence: index,
                         kv_head,
+                        first: chunk == 0,
                         queries: queries.clone(),
                         positions: start..positions.end.min(start + size),
                     });
@@ -143,20 +150,36 @@ pub fn attention(
 }
 
 /// The positions that any query of the range sees.
-fn visible(layer: &Attention, sequence: &Sequence<'_>, queries: &Range<usize>) -> Range<usize> {
-    let first = sequence.start + queries.start;
-    let start = match layer.window {
-        Some(window) => (first + 1).saturating_sub(window),
-        None => 0,
-    };
-    let end = match layer.mask {
-        Mask::Causal => sequence.start + queries.end,
-        Mask::Full => sequence.length,
-    };
+fn visible(layer: &Attention<'_>, sequence: &Sequence<'_>, queries: &Range<usize>) -> Range<usize> {
+    let last = queries.end.max(queries.start + 1) - 1;
+    let (start, _) = layer.sight(sequence, queries.start);
+    let (_, end) = layer.sight(sequence, last);
     start.min(end)..end
 }
 
-fn check_layer(layer: &Attention) -> Result<(), Error> {
+impl Attention<'_> {
+    /// The positions that query `query` of a sequence sees: from the first to before the second.
+    #[inline(always)]
+    pub(crate) fn sight(&self, sequence: &Sequence<'_>, query: usize) -> (usize, usize) {
+        let position = sequence.start + query;
+        let mut low = match self.window {
+            Some(window) => (position + 1).saturating_sub(window),
+            None => 0,
+        };
+        let mut high = match self.mask {
+            Mask::Causal => position + 1,
+            Mask::Full => sequence.length,
+        };
+        if let Some(chunk) = self.chunk {
+            let start = position / chunk * chunk;
+            low = low.max(start);
+            high = high.min(start.saturating_add(chunk));
+        }
+        (low, high)
+    }
+}
+
+fn check_layer(layer: &Attention<'_>) -> Result<(), Error> {
     error::parameter(
         layer.kv_heads > 0 && layer.heads > 0 && layer.heads.is_multiple_of(layer.kv_heads),
         "the number of heads",
@@ -175,11 +198,20 @@ fn check_layer(layer: &Attention) -> Result<(), Error> {
         layer.softcap.unwrap_or(0.0),
         "positive",
     )?;
+    for numbers in [layer.slopes, layer.sinks] {
+        error::parameter(
+            numbers.is_empty() || numbers.len() == layer.heads,
+            "the number of slopes or sinks",
+            numbers.len(),
+            "that of the heads, or 0",
+        )?;
+    }
+    error::parameter(layer.chunk != Some(0), "the chunk", 0, "at least 1")?;
     error::parameter(layer.window != Some(0), "the window", 0, "at least 1")
 }
 
 /// Checks a sequence and gives its number of queries.
-fn check_sequence(layer: &Attention, sequence: &Sequence<'_>) -> Result<usize, Error> {
+fn check_sequence(layer: &Attention<'_>, sequence: &Sequence<'_>) -> Result<usize, Error> {
     let width = layer.heads * layer.dim;
     let tokens = sequence.query.len() / width;
     error::length("the query", sequence.query.len(), tokens * width)?;

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::matrix::STEP;
 use std::cell::RefCell;
+use std::ops::Range;
 
 /// Rows of x whose length is a multiple of [`STEP`], with what the kernels need to know of them.
 pub(crate) struct Input<'a> {
@@ -22,6 +23,16 @@ thread_local! {
     static SPACE: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Where the parts of an input lie.
+struct Extent {
+    /// Its rows in x.
+    rows: Range<usize>,
+    /// In the space: the rows made longer, or nothing; sums; pairs.
+    padded: Range<usize>,
+    sums: Range<usize>,
+    pairs: Range<usize>,
+}
+
 impl Input<'_> {
     /// Prepares `x[rows, columns]` and hands it to `body`; with `lanes`, also pairs for vectors of
     /// that many numbers.
@@ -32,53 +43,103 @@ impl Input<'_> {
         columns: usize,
         body: impl FnOnce(&Input<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        if rows == 0 {
-            return Ok(());
+        match rows {
+            0 => Ok(()),
+            _ => Self::with_each(lanes, x, &[rows], columns, |inputs| body(&inputs[0])),
         }
+    }
+
+    /// The same for several inputs, which have `sizes` of the rows of x one after the other, none of
+    /// them 0.
+    pub(crate) fn with_each(
+        lanes: Option<usize>,
+        x: &[f32],
+        sizes: &[usize],
+        columns: usize,
+        body: impl FnOnce(&[Input<'_>]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let stride = columns.next_multiple_of(STEP);
         let mut space = SPACE.take();
         space.clear();
-        if stride != columns {
-            for row in x.chunks_exact(columns) {
-                space.extend_from_slice(row);
-                space.resize(space.len() + stride - columns, 0.0);
-            }
+        let mut extents = Vec::with_capacity(sizes.len());
+        let mut end = 0;
+        for &rows in sizes {
+            let first = end;
+            end += rows * columns;
+            extents.push(extent(lanes, x, first..end, [columns, stride], &mut space));
         }
-        let copied = space.len();
-        if rows == 1 {
-            let steps = stride / STEP;
-            space.resize(copied + steps, 0.0);
-            let (padded, sums) = space.split_at_mut(copied);
-            let x = if copied == 0 { x } else { &*padded };
-            for (sum, step) in sums.iter_mut().zip(x.chunks_exact(STEP)) {
-                let mut lanes = [0f32; 4];
-                for four in step.chunks_exact(4) {
-                    for (lane, value) in lanes.iter_mut().zip(four) {
-                        *lane += value;
-                    }
-                }
-                *sum = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
-            }
-        }
-        let summed = space.len();
-        if let (1, Some(lanes)) = (rows, lanes) {
-            space.resize(summed + stride, 0.0);
-            let (before, pairs) = space.split_at_mut(summed);
-            pair(
-                if copied == 0 { x } else { &before[..copied] },
-                lanes,
-                pairs,
-            );
-        }
-        let result = body(&Input {
-            x: if copied == 0 { x } else { &space[..copied] },
-            rows,
-            stride,
-            sums: &space[copied..summed],
-            pairs: &space[summed..],
-        });
+        let inputs: Vec<Input<'_>> = extents
+            .into_iter()
+            .zip(sizes)
+            .map(|(extent, &rows)| Input {
+                x: match extent.padded.is_empty() {
+                    true => &x[extent.rows],
+                    false => &space[extent.padded],
+                },
+                rows,
+                stride,
+                sums: &space[extent.sums],
+                pairs: &space[extent.pairs],
+            })
+            .collect();
+        let result = body(&inputs);
         SPACE.set(space);
         result
+    }
+}
+
+/// Adds what is made of the numbers `range` of x to `space`.
+fn extent(
+    lanes: Option<usize>,
+    x: &[f32],
+    range: Range<usize>,
+    [columns, stride]: [usize; 2],
+    space: &mut Vec<f32>,
+) -> Extent {
+    let x = &x[range.clone()];
+    let start = space.len();
+    if stride != columns {
+        for row in x.chunks_exact(columns) {
+            space.extend_from_slice(row);
+            space.resize(space.len() + stride - columns, 0.0);
+        }
+    }
+    let padded = start..space.len();
+    let one = x.len() == columns;
+    if one {
+        space.resize(padded.end + stride / STEP, 0.0);
+        let (before, sums) = space.split_at_mut(padded.end);
+        let x = if padded.is_empty() {
+            x
+        } else {
+            &before[padded.clone()]
+        };
+        for (sum, step) in sums.iter_mut().zip(x.chunks_exact(STEP)) {
+            let mut lanes = [0f32; 4];
+            for four in step.chunks_exact(4) {
+                for (lane, value) in lanes.iter_mut().zip(four) {
+                    *lane += value;
+                }
+            }
+            *sum = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+        }
+    }
+    let sums = padded.end..space.len();
+    if let (true, Some(lanes)) = (one, lanes) {
+        space.resize(sums.end + stride, 0.0);
+        let (before, pairs) = space.split_at_mut(sums.end);
+        let x = if padded.is_empty() {
+            x
+        } else {
+            &before[padded.clone()]
+        };
+        pair(x, lanes, pairs);
+    }
+    Extent {
+        rows: range,
+        padded,
+        pairs: sums.end..space.len(),
+        sums,
     }
 }
 

@@ -195,7 +195,7 @@ pub fn gated_linear(
 /// # Safety
 /// The pool's form is available, the input has the matrix's columns, and `target` may be written
 /// at columns `range` for every row of the input.
-unsafe fn product(
+pub(crate) unsafe fn product(
     pool: &Pool,
     input: &Input<'_>,
     layer: &Linear<'_>,
@@ -252,7 +252,10 @@ pub(crate) fn put_scratch(space: Vec<f32>) {
 }
 
 /// The size of vectors for which the input must hold pairs: if a matrix has 4-bit codes.
-fn lanes<'a>(pool: &Pool, matrices: impl IntoIterator<Item = &'a Matrix<'a>>) -> Option<usize> {
+pub(crate) fn lanes<'a>(
+    pool: &Pool,
+    matrices: impl IntoIterator<Item = &'a Matrix<'a>>,
+) -> Option<usize> {
     let mut matrices = matrices.into_iter();
     let wanted =
         matrices.any(|matrix| matches!(matrix.format, Format::Coded(Coded { code: 4, .. })));
@@ -274,7 +277,7 @@ fn check(layer: &Linear<'_>, columns: usize) -> Result<(), Error> {
 }
 
 /// Rows of the matrix in one claim: a multiple of every form's block.
-fn grain(matrix: &Matrix<'_>, rows: usize) -> usize {
+pub(crate) fn grain(matrix: &Matrix<'_>, rows: usize) -> usize {
     if rows > GEMV_ROWS {
         return 24;
     }
@@ -282,6 +285,6 @@ fn grain(matrix: &Matrix<'_>, rows: usize) -> usize {
     (GRAIN_BYTES / row).next_multiple_of(8).max(8)
 }
 
-fn row_range(item: usize, grain: usize, rows: usize) -> Range<usize> {
+pub(crate) fn row_range(item: usize, grain: usize, rows: usize) -> Range<usize> {
     item * grain..rows.min((item + 1) * grain)
 }

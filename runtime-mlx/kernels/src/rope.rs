@@ -21,6 +21,8 @@ pub struct Rope<'a> {
     pub pairing: Pairing,
     /// Angle per position of each of the `dims / 2` pairs.
     pub frequencies: &'a [f64],
+    /// The factor by which what turns grows.
+    pub magnitude: f64,
 }
 
 thread_local! {
@@ -62,7 +64,8 @@ pub fn rope(
             turns.clear();
             turns.extend(rope.frequencies.iter().map(|frequency| {
                 let (sine, cosine) = (position * frequency).sin_cos();
-                (cosine as f32, sine as f32)
+                let magnitude = rope.magnitude;
+                ((cosine * magnitude) as f32, (sine * magnitude) as f32)
             }));
             // SAFETY: the output has the length of x, and no other range has position `i`.
             let to = unsafe { std::slice::from_raw_parts_mut(to.at(i * width), width) };

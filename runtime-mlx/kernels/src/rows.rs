@@ -5,6 +5,7 @@ use crate::linear::{put_scratch, take_scratch};
 use crate::matrix::Format;
 use crate::simd::{self, Kernel, Simd};
 use crate::{Error, Matrix, Pool, error, widen};
+use std::cmp::Ordering;
 
 /// Numbers in one claim of a thread.
 const GRAIN: usize = 1 << 13;
@@ -296,8 +297,99 @@ impl Kernel for Argmax<'_> {
     }
 }
 
+/// For each row of `width` numbers the places of the `count` largest, the largest first and the first
+/// one of equals. NaN counts as smaller than every number.
+///
+/// # Errors
+/// [`Error::Length`] if the slices do not fit each other, [`Error::Parameter`] if `width` is more than
+/// an index can count or `count` is not in `1..=width`.
+pub fn top_k(
+    pool: &Pool,
+    x: &[f32],
+    width: usize,
+    count: usize,
+    out: &mut [i32],
+) -> Result<(), Error> {
+    error::parameter(
+        (1..=width).contains(&count) && i32::try_from(width).is_ok(),
+        "the count of top_k",
+        count,
+        "1 to the width of a row, which is below 2^31",
+    )?;
+    let rows = out.len() / count;
+    error::length("the output of top_k", out.len(), rows * count)?;
+    error::length("the input of top_k", x.len(), rows * width)?;
+    let to = Output(out.as_mut_ptr());
+    pool.ranges(rows, GRAIN.div_ceil(width), |range| {
+        let mut places: Vec<u32> = Vec::with_capacity(width);
+        for i in range {
+            let x = &x[i * width..][..width];
+            let key = |place: u32| {
+                let number = x[place as usize];
+                if number.is_nan() {
+                    f32::NEG_INFINITY
+                } else {
+                    number
+                }
+            };
+            // Zeros of both signs are equal, as numbers compare; so is a NaN to negative infinity.
+            let before = |&a: &u32, &b: &u32| {
+                let larger = key(b).partial_cmp(&key(a)).unwrap_or(Ordering::Equal);
+                larger
+                    .then(x[a as usize].is_nan().cmp(&x[b as usize].is_nan()))
+                    .then(a.cmp(&b))
+            };
+            places.clear();
+            places.extend(0..width as u32);
+            if count < width {
+                places.select_nth_unstable_by(count, before);
+                places.truncate(count);
+            }
+            places.sort_unstable_by(before);
+            for (j, &place) in places.iter().enumerate() {
+                // SAFETY: the output has row `i` of `count` places.
+                unsafe { *to.at(i * count + j) = place as i32 }
+            }
+        }
+    })
+}
+
+/// From each row of `width` elements of 32 bits those that the same row of `count` indices names.
+///
+/// # Errors
+/// [`Error::Index`] if an index is outside of the row, [`Error::Length`] if the slices do not fit.
+pub fn take_along(
+    x: &[f32],
+    width: usize,
+    indices: &[i32],
+    count: usize,
+    out: &mut [f32],
+) -> Result<(), Error> {
+    error::parameter(
+        width > 0 && count > 0,
+        "the width of a row",
+        width,
+        "at least 1",
+    )?;
+    error::length("the output of take_along", out.len(), indices.len())?;
+    let rows = indices.len() / count;
+    error::length("the indices of take_along", indices.len(), rows * count)?;
+    error::length("the input of take_along", x.len(), rows * width)?;
+    let rows = x.chunks_exact(width).zip(indices.chunks_exact(count));
+    for ((x, indices), out) in rows.zip(out.chunks_exact_mut(count)) {
+        for (&index, out) in indices.iter().zip(out) {
+            let found = usize::try_from(index).ok().and_then(|index| x.get(index));
+            *out = *found.ok_or(Error::Index {
+                index: index.into(),
+                rows: width,
+            })?;
+        }
+    }
+    Ok(())
+}
+
 /// Checks that `x` and `out` are rows of `width` numbers and calls `body` for each.
-fn each_row(
+pub(crate) fn each_row(
     pool: &Pool,
     x: &[f32],
     width: usize,

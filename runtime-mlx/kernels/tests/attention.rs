@@ -7,18 +7,21 @@ use mlxcel_kernels::{Attention, Pool, Sequence, attention};
 use proptest::prelude::*;
 use support::{Random, pools, relative_error};
 
-const PLAIN: Attention = Attention {
+const PLAIN: Attention<'static> = Attention {
     heads: 6,
     kv_heads: 2,
     dim: 32,
     scale: 0.3,
     mask: Mask::Causal,
     window: None,
+    chunk: None,
     softcap: None,
+    slopes: &[],
+    sinks: &[],
 };
 
 /// One sequence in `f64`.
-fn expect(layer: &Attention, sequence: &Sequence<'_>) -> Vec<f64> {
+fn expect(layer: &Attention<'_>, sequence: &Sequence<'_>) -> Vec<f64> {
     let tokens = sequence.query.len() / (layer.heads * layer.dim);
     let mut out = Vec::new();
     for t in 0..tokens {
@@ -27,7 +30,12 @@ fn expect(layer: &Attention, sequence: &Sequence<'_>) -> Vec<f64> {
             Mask::Causal => position + 1,
             Mask::Full => sequence.length,
         };
+        let chunk = layer.chunk.map_or((0, end), |chunk| {
+            let first = position / chunk * chunk;
+            (first, first + chunk)
+        });
         let first = layer.window.map_or(0, |w| (position + 1).saturating_sub(w));
+        let (first, end) = (first.max(chunk.0), end.min(chunk.1));
         for head in 0..layer.heads {
             let query = &sequence.query[(t * layer.heads + head) * layer.dim..][..layer.dim];
             let kv = head / (layer.heads / layer.kv_heads) * sequence.head_stride;
@@ -41,11 +49,19 @@ fn expect(layer: &Attention, sequence: &Sequence<'_>) -> Vec<f64> {
                 let score = dot * f64::from(layer.scale);
                 layer.softcap.map_or(score, |cap| {
                     f64::from(cap) * (score / f64::from(cap)).tanh()
-                })
+                }) + layer
+                    .slopes
+                    .get(head)
+                    .map_or(0.0, |&slope| f64::from(slope) * s as f64)
             });
             let scores: Vec<f64> = scores.collect();
-            let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let sink = layer
+                .sinks
+                .get(head)
+                .map_or(f64::NEG_INFINITY, |&sink| sink.into());
+            let largest = scores.iter().copied().fold(sink, f64::max);
             let total: f64 = scores.iter().map(|score| (score - largest).exp()).sum();
+            let total = total + (sink - largest).exp();
             let mut sums = vec![0.0; layer.dim];
             for (s, score) in (first..end).zip(&scores) {
                 let weight = (score - largest).exp() / total;
@@ -60,7 +76,7 @@ fn expect(layer: &Attention, sequence: &Sequence<'_>) -> Vec<f64> {
 }
 
 /// Sequences of `(start, tokens)` with both layouts of the cache.
-fn check(layer: &Attention, sequences: &[(usize, usize)], random: &mut Random) {
+fn check(layer: &Attention<'_>, sequences: &[(usize, usize)], random: &mut Random) {
     for by_position in [true, false] {
         let data: Vec<_> = sequences
             .iter()
@@ -137,6 +153,30 @@ fn masks_windows_and_caps() {
 }
 
 #[test]
+fn chunks_slopes_and_sinks() {
+    let mut random = Random(5);
+    let slopes: &[f32] = &[0.5, 0.25, 0.125, 0.03, 0.0, -0.1];
+    let sinks: &[f32] = &[0.5, 9.0, -3.0, 0.0, 20.0, 1.0];
+    for chunk in [None, Some(1), Some(7), Some(64), Some(1000)] {
+        for (slopes, sinks) in [(&[][..], sinks), (slopes, &[]), (slopes, sinks)] {
+            for (window, softcap) in [(None, None), (Some(20), Some(2.0))] {
+                let layer = Attention {
+                    window,
+                    chunk,
+                    softcap,
+                    slopes,
+                    sinks,
+                    ..PLAIN
+                };
+                check(&layer, &[(0, 1), (0, 9), (130, 1), (60, 33)], &mut random);
+            }
+        }
+    }
+    let layer = Attention { sinks, ..PLAIN };
+    check(&layer, &[(3000, 1)], &mut random);
+}
+
+#[test]
 fn long_caches_are_shared_among_threads() {
     let mut random = Random(2);
     for window in [None, Some(1500)] {
@@ -159,7 +199,7 @@ fn ill_shaped_arguments_are_errors() {
         position_stride: 64,
         head_stride: 32,
     };
-    let run = |layer: &Attention, sequence: Sequence<'_>| {
+    let run = |layer: &Attention<'_>, sequence: Sequence<'_>| {
         let mut out = vec![0.0; sequence.query.len()];
         attention(&pool, layer, &[sequence], &mut [&mut out])
     };

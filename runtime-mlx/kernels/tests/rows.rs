@@ -4,7 +4,8 @@ mod support;
 
 use mlxcel_ir::{Activation, Pairing};
 use mlxcel_kernels::{
-    Error, Matrix, Pool, Rope, activate, argmax, embedding_rows, gated, rms_norm, rope, softmax,
+    Error, Matrix, Pool, Rope, activate, argmax, embedding_rows, gated, layer_norm, rms_norm, rope,
+    softmax, take_along, top_k,
 };
 use proptest::prelude::*;
 use support::{Random, Weight, formats, pools, relative_error};
@@ -28,6 +29,11 @@ fn plain(activation: Activation, x: f64) -> f64 {
             x / (1.0 + (-2.0 * u).exp())
         }
         Activation::Relu => x.max(0.0),
+        Activation::Relu2 => x.max(0.0).powi(2),
+        Activation::QuickGelu => x / (1.0 + (-1.702 * x).exp()),
+        Activation::Tanh => x.tanh(),
+        Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Activation::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
     }
 }
 
@@ -70,6 +76,52 @@ fn embedding_of_every_format() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn layer_norm_of_every_width() {
+    let mut random = Random(9);
+    for width in [1, 7, 16, 33, 100, 260] {
+        let x: Vec<f32> = random.numbers(3 * width).iter().map(|x| x + 3.0).collect();
+        let (weight, bias) = (random.numbers(width), random.numbers(width));
+        let mut expected = Vec::new();
+        for row in x.chunks(width) {
+            let row: Vec<f64> = row.iter().map(|&x| x.into()).collect();
+            let mean = row.iter().sum::<f64>() / width as f64;
+            let variance = row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / width as f64;
+            let rows = row.iter().zip(&weight).zip(&bias);
+            expected.extend(rows.map(|((x, &weight), &bias)| {
+                (x - mean) / (variance + 1e-5).sqrt() * f64::from(weight) + f64::from(bias)
+            }));
+        }
+        for pool in &pools() {
+            let mut out = vec![f32::NAN; x.len()];
+            layer_norm(pool, &x, &weight, &bias, 1e-5, &mut out).expect("fitting slices");
+            let error = relative_error(&out, &expected);
+            assert!(error < 2e-6, "{error:e} of {width} in {}", pool.form());
+        }
+    }
+}
+
+#[test]
+fn top_k_puts_the_first_of_equals_first() {
+    let pool = Pool::new(2).expect("two threads");
+    let x = [1.0, f32::NAN, 2.0, 2.0, f32::NEG_INFINITY, -0.0, 0.0, 2.0];
+    let mut places = vec![0; 8];
+    for count in 1..=8 {
+        places.resize(count, 0);
+        top_k(&pool, &x, 8, count, &mut places).expect("fitting slices");
+        assert_eq!(places, [2, 3, 7, 0, 5, 6, 4, 1][..count]);
+    }
+    let mut taken = [0.0; 2];
+    take_along(&x, 8, &[7, 0], 2, &mut taken).expect("fitting slices");
+    assert_eq!(taken, [2.0, 1.0]);
+    for index in [-1, 8] {
+        assert!(take_along(&x, 8, &[index, 0], 2, &mut taken).is_err());
+    }
+    for count in [0, 9] {
+        assert!(top_k(&pool, &x, 8, count, &mut vec![0; count]).is_err());
     }
 }
 
@@ -143,6 +195,7 @@ fn ill_shaped_arguments_are_errors() {
         dims: 2,
         pairing: Pairing::Half,
         frequencies: &[1.0],
+        magnitude: 1.0,
     };
     assert!(rope(&pool, &good, &x, &[0, 5], &mut out).is_ok());
     for bad in [
@@ -211,7 +264,7 @@ proptest! {
                     head[second] = b * cosine + a * sine;
                 }
             }
-            let parameters = Rope { heads, dim, dims: 2 * pairs, pairing, frequencies: &frequencies };
+            let parameters = Rope { heads, dim, dims: 2 * pairs, pairing, frequencies: &frequencies, magnitude: 1.0 };
             for pool in &pools() {
                 let mut out = vec![f32::NAN; x.len()];
                 rope(pool, &parameters, &x, &starts, &mut out).expect("fitting slices");

@@ -4,7 +4,7 @@ use super::body::{floats, integers, kernel, only};
 use super::{Compute, HostCache, Step};
 use crate::fail::Fail;
 use crate::machine::{Cache, Machine};
-use mlxcel_ir::Symbol;
+use mlxcel_ir::{DType, Graph, Mask, Node, Op, Symbol};
 use mlxcel_kernels::{self as kernels, Pool};
 use std::sync::Arc;
 
@@ -12,9 +12,74 @@ use std::sync::Arc;
 pub(super) struct Attention {
     pub(super) pool: Arc<Pool>,
     pub(super) label: Arc<str>,
-    pub(super) layer: kernels::Attention,
+    pub(super) layer: Arc<Layer>,
     /// Number of the state.
     pub(super) state: usize,
+}
+
+/// What an attention node says.
+pub(super) struct Layer {
+    heads: usize,
+    kv_heads: usize,
+    dim: usize,
+    scale: f32,
+    mask: Mask,
+    window: Option<usize>,
+    chunk: Option<usize>,
+    softcap: Option<f32>,
+    slopes: Vec<f32>,
+    /// Added when the plan is made.
+    pub(super) sinks: Vec<f32>,
+}
+
+impl Layer {
+    /// The kernel's form of an attention node, but for its sinks.
+    pub(super) fn new(graph: &Graph, node: &Node) -> Option<Self> {
+        let Op::Attention {
+            scale,
+            mask,
+            window,
+            chunk,
+            softcap,
+            ref slopes,
+        } = node.op
+        else {
+            return None;
+        };
+        let state = graph.state(node.state?)?;
+        let q = graph.ty(*node.operands.first()?)?;
+        let fits = q.dtype == DType::F32
+            && node.ty.dtype == DType::F32
+            && state.key_dim == state.value_dim
+            && q.shape.get(3)?.fixed()? == state.key_dim;
+        fits.then_some(Self {
+            heads: q.shape.get(2)?.fixed()?,
+            kv_heads: state.heads,
+            dim: state.key_dim,
+            scale: scale as f32,
+            mask,
+            window,
+            chunk,
+            softcap: softcap.map(|cap| cap as f32),
+            slopes: slopes.iter().map(|&slope| slope as f32).collect(),
+            sinks: Vec::new(),
+        })
+    }
+
+    fn view(&self) -> kernels::Attention<'_> {
+        kernels::Attention {
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            dim: self.dim,
+            scale: self.scale,
+            mask: self.mask,
+            window: self.window,
+            chunk: self.chunk,
+            softcap: self.softcap,
+            slopes: &self.slopes,
+            sinks: &self.sinks,
+        }
+    }
 }
 
 impl Step for Attention {
@@ -28,7 +93,7 @@ impl Step for Attention {
             })
             .collect::<Result<_, _>>()?;
         let capacity = machine.bindings.get(Symbol::S).unwrap_or(usize::MAX);
-        let (pool, layer) = (self.pool.clone(), self.layer);
+        let (pool, layer) = (self.pool.clone(), self.layer.clone());
         Ok(kernel(self.label.clone(), move |inputs, outputs| {
             let [q, k, v] = [floats(inputs, 0)?, floats(inputs, 1)?, floats(inputs, 2)?];
             let starts = integers(inputs, 3)?;
@@ -37,7 +102,7 @@ impl Step for Attention {
                 starts,
                 capacity,
             };
-            attend(&pool, &layer, &sequences, [q, k, v], only(outputs)?)
+            attend(&pool, &layer.view(), &sequences, [q, k, v], only(outputs)?)
         }))
     }
 }
@@ -52,7 +117,7 @@ struct Sequences<'a> {
 
 fn attend(
     pool: &Pool,
-    layer: &kernels::Attention,
+    layer: &kernels::Attention<'_>,
     sequences: &Sequences<'_>,
     [q, k, v]: [&[f32]; 3],
     out: &mut [f32],

@@ -1,7 +1,7 @@
 //! Linear layers: several over one input, one with a residual, a gated pair.
 
 use super::Fixed;
-use super::body::{fixed, floats, only};
+use super::body::{fixed, floats, integers, only};
 use crate::fail::Fail;
 use mlxcel_ir::{Activation, Graph, Node, WeightDecl, WeightFormat, WeightSource};
 use mlxcel_kernels::{self as kernels, Matrix, Pool};
@@ -80,6 +80,60 @@ impl Layer {
             bias: self.bias.as_deref(),
         }
     }
+}
+
+/// Layers of which each token takes some.
+pub(super) struct Experts {
+    table: Table,
+    bias: Option<Vec<f32>>,
+    count: usize,
+}
+
+impl Experts {
+    /// The layers of an expert node, or why no kernel computes them.
+    pub(super) fn new(
+        graph: &Graph,
+        source: &Arc<dyn WeightSource>,
+        node: &Node,
+    ) -> Result<Self, Fail> {
+        let declaration = |index: usize| {
+            let id = node.weights.get(index).copied();
+            id.and_then(|id| graph.weight(id))
+        };
+        let weight = declaration(0).ok_or("has no weight")?;
+        let numbers = |declaration: &WeightDecl| -> Result<Vec<f32>, Fail> {
+            let data = source.get(&declaration.name);
+            let data = data.ok_or("the checkpoint has no such weight")?;
+            Ok(mlxcel_ir::weight::dequantize(declaration, data)?)
+        };
+        Ok(Self {
+            table: Table::new(source, weight)?,
+            bias: declaration(1).map(numbers).transpose()?,
+            count: weight.shape.first().copied().unwrap_or(0),
+        })
+    }
+}
+
+/// The layers of experts over operand 0, chosen by operand 1: `choices` of each token.
+pub(super) fn experts(
+    pool: &Arc<Pool>,
+    label: Arc<str>,
+    experts: Experts,
+    choices: usize,
+) -> Fixed {
+    let pool = pool.clone();
+    fixed(label, move |inputs, outputs| {
+        let (x, chosen) = (floats(inputs, 0)?, integers(inputs, 1)?);
+        let layer = kernels::Experts {
+            matrix: *experts.table.view(),
+            bias: experts.bias.as_deref(),
+            count: experts.count,
+        };
+        let out = only(outputs)?;
+        Ok(kernels::expert_linear(
+            &pool, x, chosen, choices, layer, out,
+        )?)
+    })
 }
 
 /// The numbers of a weight of one dimension.

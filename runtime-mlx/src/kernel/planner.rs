@@ -3,13 +3,14 @@
 //! Linear layers over one input become one kernel, as do a gated pair and a product with the sum
 //! that follows it: each is one pass over its input. Kernels in a row become one [`super::Segment`].
 
-use super::attention::Attention;
+use super::attention::{self, Attention};
 use super::join::{Item, hoisted, segments};
-use super::linear::{self, Table};
+use super::linear::{self, Experts, Table};
+use super::memory::{self, Memory};
 use super::{KernelStep, rows};
 use crate::plan::{Step, final_effects, node_name};
-use mlxcel_ir::{DType, Graph, Node, Op, StateId, ValueId, WeightSource};
-use mlxcel_kernels::{self as kernels, Pool};
+use mlxcel_ir::{DType, Graph, Node, Op, StateId, ValueId, WeightDecl, WeightSource};
+use mlxcel_kernels::Pool;
 use std::sync::Arc;
 
 /// The steps of a graph, and which states are kept for kernels.
@@ -58,7 +59,7 @@ fn uses(graph: &Graph) -> Vec<usize> {
     uses
 }
 
-/// The states that only attention which has a kernel touches.
+/// The states that only one node touches, which has a kernel.
 fn host_states(graph: &Graph) -> Vec<bool> {
     let mut users = vec![0; graph.states.len()];
     let mut host = vec![true; graph.states.len()];
@@ -68,39 +69,11 @@ fn host_states(graph: &Graph) -> Vec<bool> {
         {
             // Two users would have to run in their order, which MLX is not told.
             users[id as usize] += 1;
-            *host &= users[id as usize] == 1 && attention_layer(graph, node).is_some();
+            *host &= users[id as usize] == 1
+                && (attention::Layer::new(graph, node).is_some() || memory::sizes(graph, node));
         }
     }
     host
-}
-
-/// The kernel's form of an attention node.
-fn attention_layer(graph: &Graph, node: &Node) -> Option<kernels::Attention> {
-    let Op::Attention {
-        scale,
-        mask,
-        window,
-        softcap,
-        ..
-    } = node.op
-    else {
-        return None;
-    };
-    let state = graph.state(node.state?)?;
-    let q = graph.ty(*node.operands.first()?)?;
-    let fits = q.dtype == DType::F32
-        && node.ty.dtype == DType::F32
-        && state.key_dim == state.value_dim
-        && q.shape.get(3)?.fixed()? == state.key_dim;
-    fits.then_some(kernels::Attention {
-        heads: q.shape.get(2)?.fixed()?,
-        kv_heads: state.heads,
-        dim: state.key_dim,
-        scale: scale as f32,
-        mask,
-        window,
-        softcap: softcap.map(|cap| cap as f32),
-    })
 }
 
 pub(super) struct Planner<'a> {
@@ -176,41 +149,100 @@ impl Planner<'_> {
         }
     }
 
+    fn vector(&self, declaration: &WeightDecl) -> Option<Vec<f32>> {
+        linear::vector(self.source, declaration).ok()
+    }
+
+    /// The factors of a norm over rows of `width`: `offset + weight`, or ones without a weight.
+    fn norm_weight(
+        &self,
+        weight: Option<&WeightDecl>,
+        offset: f64,
+        width: usize,
+    ) -> Option<Vec<f32>> {
+        let Some(weight) = weight else {
+            return Some(vec![1.0; width]);
+        };
+        let mut weight = self.vector(weight)?;
+        weight
+            .iter_mut()
+            .for_each(|weight| *weight += offset as f32);
+        Some(weight)
+    }
+
     fn kernel(&self, index: usize, node: &Node) -> Option<Box<dyn super::Step>> {
         let (pool, label) = (self.pool, self.label(index));
-        let weight = || self.graph.weight(*node.weights.first()?);
+        let weight = |index: usize| self.graph.weight(*node.weights.get(index)?);
         let x = *node.operands.first()?;
         let ty = self.graph.ty(x)?;
         let width = || ty.shape.last()?.fixed().filter(|&width| width > 0);
         let floats = ty.dtype == DType::F32;
+        // What a kernel made is cheaper to go on with than to hand to MLX.
+        let made = node.operands.iter().any(|value| self.made[value.0 as usize]);
         let fixed = match node.op {
             Op::Embedding {} if node.ty.dtype == DType::F32 && ty.dtype == DType::I32 => {
-                rows::embedding(pool, label, Table::new(self.source, weight()?).ok()?)
+                rows::embedding(pool, label, Table::new(self.source, weight(0)?).ok()?)
             }
-            Op::RmsNorm { epsilon, .. } if floats => {
-                let weight = linear::vector(self.source, weight()?).ok()?;
+            Op::RmsNorm { epsilon, offset } if floats => {
+                let weight = self.norm_weight(weight(0), offset, width()?)?;
                 rows::rms_norm(pool, label, weight, epsilon)
+            }
+            Op::LayerNorm { epsilon, offset } if floats => {
+                let factors = self.norm_weight(weight(0), offset, width()?)?;
+                let bias = match weight(1) {
+                    Some(bias) => self.vector(bias)?,
+                    None => vec![0.0; factors.len()],
+                };
+                rows::layer_norm(pool, label, factors, bias, epsilon)
+            }
+            Op::ExpertLinear {} if floats && node.ty.dtype == DType::F32 => {
+                let choices = node.ty.shape.get(2)?.fixed()?;
+                let experts = Experts::new(self.graph, self.source, node).ok()?;
+                linear::experts(pool, label, experts, choices)
             }
             Op::Rope { .. } if floats => rows::rope(pool, label, &node.op, ty).ok()?,
             Op::Activate { activation } if floats => rows::activate(pool, label, activation),
             Op::Gated { activation } if floats => rows::gated(pool, label, activation),
             Op::Softmax {} if floats => rows::softmax(pool, label, width()?),
-            Op::Add {} if floats && self.made[x.0 as usize] => rows::add(label),
-            Op::TakeRow {} if floats && self.made[x.0 as usize] => {
+            Op::Add {} if floats && made => rows::binary(label, |lhs, rhs| lhs + rhs),
+            Op::Subtract {} if floats && made => rows::binary(label, |lhs, rhs| lhs - rhs),
+            Op::Multiply {} if floats && made => rows::binary(label, |lhs, rhs| lhs * rhs),
+            Op::TakeRow {} if floats && made => {
                 let inner = ty.shape.get(2..)?.iter().map(|dim| dim.fixed());
                 let width: usize = inner.product::<Option<usize>>()?;
                 rows::take_row(label, Some(width).filter(|&width| width > 0)?)
             }
             Op::Argmax {} if floats => rows::argmax(pool, label, width()?),
+            Op::TopK { count } if floats => rows::top_k(pool, label, width()?, count),
+            Op::TakeAlong {} if made && ty.dtype.size() == 4 => {
+                let count = node.ty.shape.last()?.fixed().filter(|&count| count > 0)?;
+                rows::take_along(label, width()?, count)
+            }
+            Op::CausalConvolution {} | Op::Recurrence {} | Op::DeltaRecurrence {} => {
+                let StateId(state) = node.state?;
+                if !self.host_states.get(state as usize).copied()? {
+                    return None;
+                }
+                return Some(Box::new(Memory {
+                    pool: pool.clone(),
+                    label,
+                    rule: Arc::new(memory::rule(self.graph, self.source, node).ok()?),
+                    state: state as usize,
+                }));
+            }
             Op::Attention { .. } => {
                 let StateId(state) = node.state?;
                 if !self.host_states.get(state as usize).copied()? {
                     return None;
                 }
+                let mut layer = attention::Layer::new(self.graph, node)?;
+                if let Some(sinks) = weight(0) {
+                    layer.sinks = self.vector(sinks)?;
+                }
                 return Some(Box::new(Attention {
                     pool: pool.clone(),
                     label,
-                    layer: attention_layer(self.graph, node)?,
+                    layer: Arc::new(layer),
                     state: state as usize,
                 }));
             }

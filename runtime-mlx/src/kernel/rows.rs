@@ -36,6 +36,21 @@ pub(super) fn rms_norm(pool: &Arc<Pool>, label: Arc<str>, weight: Vec<f32>, epsi
     })
 }
 
+pub(super) fn layer_norm(
+    pool: &Arc<Pool>,
+    label: Arc<str>,
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+    epsilon: f64,
+) -> Fixed {
+    let pool = pool.clone();
+    let epsilon = epsilon as f32;
+    fixed(label, move |inputs, outputs| {
+        let (x, out) = (floats(inputs, 0)?, only(outputs)?);
+        Ok(kernels::layer_norm(&pool, x, &weight, &bias, epsilon, out)?)
+    })
+}
+
 /// The kernel of a rope node over `x` of type `ty`.
 pub(super) fn rope(
     pool: &Arc<Pool>,
@@ -48,7 +63,7 @@ pub(super) fn rope(
         base,
         pairing,
         ref scaling,
-        ..
+        magnitude,
     } = op
     else {
         return Err("is no rope".into());
@@ -67,6 +82,7 @@ pub(super) fn rope(
             dims,
             pairing,
             frequencies: &frequencies,
+            magnitude,
         };
         Ok(kernels::rope(&pool, &rope, x, starts, only(outputs)?)?)
     }))
@@ -107,6 +123,25 @@ pub(super) fn argmax(pool: &Arc<Pool>, label: Arc<str>, width: usize) -> Fixed {
     })
 }
 
+/// The places of the `count` largest of each row of `width` numbers.
+pub(super) fn top_k(pool: &Arc<Pool>, label: Arc<str>, width: usize, count: usize) -> Fixed {
+    let pool = pool.clone();
+    fixed(label, move |inputs, outputs| {
+        let x = floats(inputs, 0)?;
+        let out = bytemuck::cast_slice_mut(only(outputs)?);
+        Ok(kernels::top_k(&pool, x, width, count, out)?)
+    })
+}
+
+/// The elements of rows of `width` that rows of `count` indices name.
+pub(super) fn take_along(label: Arc<str>, width: usize, count: usize) -> Fixed {
+    fixed(label, move |inputs, outputs| {
+        let (x, indices) = (floats(inputs, 0)?, integers(inputs, 1)?);
+        let out = only(outputs)?;
+        Ok(kernels::take_along(x, width, indices, count, out)?)
+    })
+}
+
 /// The same elements.
 pub(super) fn copy(label: Arc<str>) -> Fixed {
     fixed(label, move |inputs, outputs| {
@@ -115,12 +150,15 @@ pub(super) fn copy(label: Arc<str>) -> Fixed {
     })
 }
 
-/// The sum of two tensors.
-pub(super) fn add(label: Arc<str>) -> Fixed {
+/// `f` of two tensors, element by element.
+pub(super) fn binary(
+    label: Arc<str>,
+    f: impl Fn(f32, f32) -> f32 + Send + Sync + 'static,
+) -> Fixed {
     fixed(label, move |inputs, outputs| {
         let pairs = floats(inputs, 0)?.iter().zip(floats(inputs, 1)?);
-        for (sum, (lhs, rhs)) in only(outputs)?.iter_mut().zip(pairs) {
-            *sum = lhs + rhs;
+        for (result, (&lhs, &rhs)) in only(outputs)?.iter_mut().zip(pairs) {
+            *result = f(lhs, rhs);
         }
         Ok(())
     })

@@ -1,10 +1,11 @@
 //! Attention and cache updates by operations of MLX, row by row: rows are of different sequences,
 //! with caches of different lengths.
 
-use super::{narrow, widen};
+use super::{narrow, parameter, widen};
 use crate::fail::Fail;
 use crate::machine::{Cache, Machine};
 use crate::plan::{Plan, Step};
+use crate::weight::dims;
 use mlxcel_ir::{Mask, Op, StateDecl, StatePart, Symbol};
 use mlxcel_mlx_sys::ops::AttentionMask;
 use mlxcel_mlx_sys::{Array, Binary, Dtype, Stream, Unary, ops};
@@ -14,17 +15,21 @@ struct Rule {
     scale: f64,
     mask: Mask,
     window: Option<usize>,
+    chunk: Option<usize>,
     softcap: Option<f64>,
+    /// By query head, f32.
+    slopes: Option<Array>,
+    sinks: Option<Array>,
 }
 
-fn state<'a>(plan: &'a Plan, step: &Step) -> Result<(usize, &'a StateDecl), Fail> {
+pub(super) fn state<'a>(plan: &'a Plan, step: &Step) -> Result<(usize, &'a StateDecl), Fail> {
     let id = plan.graph.nodes[step.node].state.ok_or("needs a state")?;
     let state = plan.graph.state(id).ok_or("needs a state")?;
     Ok((id.0 as usize, state))
 }
 
 /// Row `row` of `x[B, ...]` as `[1, ...]`.
-fn row_of(x: &Array, row: usize, stream: &Stream) -> Result<Array, Fail> {
+pub(super) fn row_of(x: &Array, row: usize, stream: &Stream) -> Result<Array, Fail> {
     if x.shape().first() == Some(&1) {
         return Ok(x.clone());
     }
@@ -35,7 +40,7 @@ fn row_of(x: &Array, row: usize, stream: &Stream) -> Result<Array, Fail> {
     Ok(ops::slice(x, &start, &stop, &vec![1; stop.len()], stream)?)
 }
 
-fn stacked(rows: &[Array], stream: &Stream) -> Result<Array, Fail> {
+pub(super) fn stacked(rows: &[Array], stream: &Stream) -> Result<Array, Fail> {
     match rows {
         [row] => Ok(row.clone()),
         rows => Ok(ops::concatenate(rows, 0, stream)?),
@@ -84,7 +89,7 @@ fn cache<'a>(
 ) -> Result<&'a mut crate::cache::ArrayCache, Fail> {
     match machine.rows.get_mut(row).and_then(|row| row.get_mut(id)) {
         Some(Cache::Arrays(cache)) => Ok(cache),
-        Some(Cache::Host(_)) => Err("this cache is kept for kernels, not for MLX".into()),
+        Some(_) => Err("this state is not a cache of MLX".into()),
         None => Err(format!("row {row} has no cache {id}").into()),
     }
 }
@@ -96,20 +101,30 @@ pub(super) fn record(plan: &Plan, step: &Step, machine: &mut Machine<'_>) -> Res
         scale,
         mask,
         window,
+        chunk,
         softcap,
-        ..
+        ref slopes,
     } = node.op
     else {
         return Err("is no attention".into());
     };
+    let (id, state) = state(plan, step)?;
+    let stream = machine.stream;
     let rule = Rule {
         scale,
         mask,
         window,
+        chunk,
         softcap,
+        slopes: match slopes.is_empty() {
+            true => None,
+            false => Some(vector(slopes)?),
+        },
+        sinks: match node.weights.is_empty() {
+            true => None,
+            false => Some(parameter(plan, step, 0)?),
+        },
     };
-    let (id, state) = state(plan, step)?;
-    let stream = machine.stream;
     let operand = |index: usize| widen(machine.value(step.operands[index])?, machine);
     let (q, k, v) = (operand(0)?, operand(1)?, operand(2)?);
     let starts = machine.starts(step.operands[3])?;
@@ -135,6 +150,54 @@ pub(super) fn record(plan: &Plan, step: &Step, machine: &mut Machine<'_>) -> Res
     narrow(all, node.ty.dtype, machine)
 }
 
+/// Numbers as an array.
+fn vector(numbers: &[f64]) -> Result<Array, Fail> {
+    let numbers: Vec<f32> = numbers.iter().map(|&number| number as f32).collect();
+    let bytes = bytemuck::cast_slice(&numbers);
+    Ok(Array::from_bytes(
+        bytes,
+        &dims(&[numbers.len()])?,
+        Dtype::F32,
+    )?)
+}
+
+/// Records [`Op::MutualAttention`].
+pub(super) fn mutual(plan: &Plan, step: &Step, machine: &mut Machine<'_>) -> Result<Array, Fail> {
+    let node = &plan.graph.nodes[step.node];
+    let Op::MutualAttention { scale, window } = node.op else {
+        return Err("is no mutual attention".into());
+    };
+    let s = machine.stream;
+    let operand = |index: usize| {
+        let x = widen(machine.value(step.operands[index])?, machine)?;
+        Ok::<_, Fail>(ops::transpose(&x, &[0, 2, 1, 3], s)?)
+    };
+    let (q, k, v) = (operand(0)?, operand(1)?, operand(2)?);
+    let &[rows, _, tokens, _] = q.shape() else {
+        return Err("attention takes 4 dimensions".into());
+    };
+    let places = ops::arange(tokens, Dtype::I32, s)?;
+    let key = ops::reshape(&places, &[1, 1, 1, tokens], s)?;
+    let query = ops::reshape(&places, &[1, 1, tokens, 1], s)?;
+    let length = ops::reshape(machine.value(step.operands[3])?, &[rows, 1, 1, 1], s)?;
+    let real = ops::binary(Binary::Less, &key, &length, s)?;
+    let own = ops::binary(Binary::Equal, &key, &query, s)?;
+    let mut visible = ops::binary(Binary::Or, &real, &own, s)?;
+    if let Some(window) = window {
+        let window = window.min(tokens as usize) as f64;
+        let width = ops::full(window, &[], Dtype::I32, s)?;
+        let distance = ops::binary(Binary::Subtract, &key, &query, s)?;
+        let distance = ops::unary(Unary::Abs, &distance, s)?;
+        let near = ops::binary(Binary::LessEqual, &distance, &width, s)?;
+        visible = ops::binary(Binary::And, &visible, &near, s)?;
+    }
+    let mask = AttentionMask::Given(&visible);
+    let mixed = ops::attention(&q, &k, &v, scale as f32, mask, None, s)?;
+    let mixed = ops::transpose(&mixed, &[0, 2, 1, 3], s)?;
+    let mixed = ops::reshape(&mixed, &machine.shape(&node.ty)?, s)?;
+    narrow(mixed, node.ty.dtype, machine)
+}
+
 /// Attention of `q[1, heads, T, D]`, which stands at position `start`, over `[1, kv_heads, S, D]`
 /// with `S = start + T`.
 fn attend(
@@ -148,16 +211,24 @@ fn attend(
     let tokens = q.shape()[2] as usize;
     let visible = visible(rule, start, tokens, s)?;
     let causal = rule.mask == Mask::Causal && tokens > 1;
-    if rule.softcap.is_none() {
+    if rule.softcap.is_none() && rule.slopes.is_none() {
         let mask = match &visible {
             Some(visible) => AttentionMask::Given(visible),
             None if causal => AttentionMask::Causal,
             None => AttentionMask::None,
         };
-        return Ok(ops::attention(q, k, v, rule.scale as f32, mask, s)?);
+        return Ok(ops::attention(
+            q,
+            k,
+            v,
+            rule.scale as f32,
+            mask,
+            rule.sinks.as_ref(),
+            s,
+        )?);
     }
     let visible = match visible {
-        None if causal => Some(window_mask(start, tokens, None, true, s)?),
+        None if causal => Some(window_mask(start, tokens, rule, s)?),
         visible => visible,
     };
     capped(q, k, v, rule, visible.as_ref(), s)
@@ -165,29 +236,21 @@ fn attend(
 
 /// The mask `[T, S]` where the plain forms do not do.
 fn visible(rule: &Rule, start: usize, tokens: usize, s: &Stream) -> Result<Option<Array>, Fail> {
-    match rule.window {
-        Some(window) if window < start + tokens => {
-            let causal = rule.mask == Mask::Causal;
-            Ok(Some(window_mask(start, tokens, Some(window), causal, s)?))
-        }
-        _ => Ok(None),
+    let shorter = |limit: Option<usize>| limit.is_some_and(|limit| limit < start + tokens);
+    match shorter(rule.window) || shorter(rule.chunk) {
+        true => Ok(Some(window_mask(start, tokens, rule, s)?)),
+        false => Ok(None),
     }
 }
 
-fn window_mask(
-    start: usize,
-    tokens: usize,
-    window: Option<usize>,
-    causal: bool,
-    s: &Stream,
-) -> Result<Array, Fail> {
+fn window_mask(start: usize, tokens: usize, rule: &Rule, s: &Stream) -> Result<Array, Fail> {
     let size = |size: usize| i32::try_from(size).map_err(|_| "the cache is too long");
     let (from, to) = (size(start)?, size(start + tokens)?);
     let cached = ops::arange(to, Dtype::I32, s)?;
     let cached = ops::reshape(&cached, &[1, to], s)?;
     let position = ops::slice(&cached, &[0, from], &[1, to], &[1, 1], s)?;
     let position = ops::reshape(&position, &[to - from, 1], s)?;
-    let behind = match causal {
+    let mut visible = match rule.mask == Mask::Causal {
         true => ops::binary(Binary::LessEqual, &cached, &position, s)?,
         false => {
             let far = ops::full(f64::from(to), &[1, 1], Dtype::I32, s)?;
@@ -195,16 +258,25 @@ fn window_mask(
             ops::broadcast(&all, &[to - from, to], s)?
         }
     };
-    let Some(window) = window else {
-        return Ok(behind);
+    let number = |limit: usize| {
+        let limit = size(limit.min(start + tokens))?;
+        Ok::<_, Fail>(ops::full(f64::from(limit), &[1, 1], Dtype::I32, s)?)
     };
-    let width = ops::full(f64::from(size(window)?), &[1, 1], Dtype::I32, s)?;
-    let edge = ops::binary(Binary::Subtract, &position, &width, s)?;
-    let near = ops::binary(Binary::Greater, &cached, &edge, s)?;
-    Ok(ops::binary(Binary::And, &behind, &near, s)?)
+    if let Some(window) = rule.window {
+        let edge = ops::binary(Binary::Subtract, &position, &number(window)?, s)?;
+        let near = ops::binary(Binary::Greater, &cached, &edge, s)?;
+        visible = ops::binary(Binary::And, &visible, &near, s)?;
+    }
+    if let Some(chunk) = rule.chunk {
+        let chunk = number(chunk)?;
+        let chunk_of = |place: &Array| ops::binary(Binary::FloorDivide, place, &chunk, s);
+        let same = ops::binary(Binary::Equal, &chunk_of(&cached)?, &chunk_of(&position)?, s)?;
+        visible = ops::binary(Binary::And, &visible, &same, s)?;
+    }
+    Ok(visible)
 }
 
-/// Attention with a soft-cap, which MLX has no operation for.
+/// Attention with a soft-cap or slopes, which MLX has no operation for.
 fn capped(
     q: &Array,
     k: &Array,
@@ -229,10 +301,25 @@ fn capped(
         let bent = ops::unary(Unary::Tanh, &share, s)?;
         scores = ops::binary(Binary::Multiply, &bent, &cap, s)?;
     }
+    if let Some(slopes) = &rule.slopes {
+        let slopes = ops::reshape(slopes, &[kv_heads, group, 1, 1], s)?;
+        let places = ops::arange(length, Dtype::F32, s)?;
+        let bias = ops::binary(Binary::Multiply, &slopes, &places, s)?;
+        scores = ops::binary(Binary::Add, &scores, &bias, s)?;
+    }
     if let Some(visible) = visible {
         scores = ops::select(visible, &scores, &number(f64::NEG_INFINITY)?, s)?;
     }
-    let shares = ops::softmax(&scores, -1, s)?;
+    if let Some(sinks) = &rule.sinks {
+        let sinks = ops::reshape(sinks, &[kv_heads, group, 1, 1], s)?;
+        let sinks = ops::broadcast(&sinks, &[kv_heads, group, tokens, 1], s)?;
+        scores = ops::concatenate([&scores, &sinks], 3, s)?;
+    }
+    let mut shares = ops::softmax(&scores, -1, s)?;
+    if rule.sinks.is_some() {
+        let stop = [kv_heads, group, tokens, length];
+        shares = ops::slice(&shares, &[0; 4], &stop, &[1; 4], s)?;
+    }
     let value_width = v.shape()[3];
     let v = ops::reshape(v, &[kv_heads, 1, length, value_width], s)?;
     let mixed = ops::matmul(&shares, &v, s)?;

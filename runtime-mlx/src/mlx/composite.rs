@@ -2,7 +2,7 @@
 //! says.
 
 use super::primitive::check_indices;
-use super::{narrow, parameter, widen};
+use super::{narrow, parameter, primitives, stateful, widen};
 use crate::fail::Fail;
 use crate::machine::Machine;
 use crate::plan::{Plan, Step};
@@ -45,19 +45,49 @@ pub(super) fn record(plan: &Plan, step: &Step, machine: &Machine<'_>) -> Result<
                 None => product,
             }
         }
-        Op::RmsNorm { epsilon, .. } => {
-            ops::rms_norm(&wide(0)?, &parameter(plan, step, 0)?, *epsilon as f32, s)?
+        Op::ExpertLinear {} => {
+            let experts = plan.graph.weight(node.weights[0]).map(|w| w.shape[0]);
+            let limit = experts.and_then(|experts| i32::try_from(experts).ok());
+            check_indices(machine, step.operands[1], limit)?;
+            let product = experts_of(&wide(0)?, operand(1)?, weight(0)?, s)?;
+            let product = ops::reshape(&product, &machine.shape(&node.ty)?, s)?;
+            match node.weights.get(1) {
+                Some(_) => {
+                    let product = narrow(product, dtype, machine)?;
+                    let Weight::Dense(bias) = weight(1)? else {
+                        return Err("a bias must be dense".into());
+                    };
+                    let bias = ops::take(bias, operand(1)?, 0, s)?;
+                    let bias = narrow(bias, dtype, machine)?;
+                    return Ok(ops::binary(Binary::Add, &product, &bias, s)?);
+                }
+                None => product,
+            }
+        }
+        Op::RmsNorm { epsilon, offset } => {
+            let weight = norm_weight(plan, step, *offset, s)?;
+            ops::rms_norm(&wide(0)?, weight.as_ref(), *epsilon as f32, s)?
+        }
+        Op::LayerNorm { epsilon, offset } => {
+            let weight = norm_weight(plan, step, *offset, s)?;
+            let bias = match node.weights.len() {
+                2 => Some(parameter(plan, step, 1)?),
+                _ => None,
+            };
+            let x = wide(0)?;
+            ops::layer_norm(&x, weight.as_ref(), bias.as_ref(), *epsilon as f32, s)?
         }
         Op::Rope {
             dims,
             base,
             pairing,
             scaling,
-            ..
+            magnitude,
         } => {
             let frequencies = rope::frequencies(*dims, *base, scaling);
             let starts = machine.starts(step.operands[1])?;
-            turn(&wide(0)?, &starts, &frequencies, *pairing, s)?
+            let angles = (&frequencies[..], *magnitude);
+            turn(&wide(0)?, &starts, angles, *pairing, s)?
         }
         Op::Activate { activation } => activate(&wide(0)?, *activation, s)?,
         Op::Gated { activation } => {
@@ -65,7 +95,9 @@ pub(super) fn record(plan: &Plan, step: &Step, machine: &Machine<'_>) -> Result<
             ops::binary(Binary::Multiply, &gate, &wide(1)?, s)?
         }
         Op::Softmax {} => ops::softmax(&wide(0)?, -1, s)?,
-        op => return Err(format!("`{}` is no composite", op.info().name).into()),
+        op @ (primitives!() | stateful!()) => {
+            return Err(format!("`{}` is no composite", op.info().name).into());
+        }
     };
     narrow(result, dtype, machine)
 }
@@ -102,12 +134,43 @@ fn linear(x: &Array, weight: &Weight, s: &Stream) -> Result<Array, Fail> {
     })
 }
 
+/// `x[B, T, K]` or `x[B, T, k, K]` times the transposes of the matrices that `chosen[B, T, k]` names.
+fn experts_of(x: &Array, chosen: &Array, weight: &Weight, s: &Stream) -> Result<Array, Fail> {
+    let rows = match *x.shape() {
+        [rows, tokens, width] => ops::reshape(x, &[rows, tokens, 1, 1, width], s)?,
+        [rows, tokens, each, width] => ops::reshape(x, &[rows, tokens, each, 1, width], s)?,
+        _ => return Err("takes 3 or 4 dimensions".into()),
+    };
+    Ok(match weight {
+        Weight::Dense(weights) => ops::gather_mm(&rows, weights, chosen, s)?,
+        Weight::Affine {
+            codes,
+            scales,
+            biases,
+            group,
+            bits,
+        } => ops::gather_qmm(&rows, codes, scales, biases, chosen, *group, *bits, s)?,
+    })
+}
+
+/// The factors of a norm: `offset + weight`, or nothing without a weight.
+fn norm_weight(plan: &Plan, step: &Step, offset: f64, s: &Stream) -> Result<Option<Array>, Fail> {
+    if plan.graph.nodes[step.node].weights.is_empty() {
+        return Ok(None);
+    }
+    let weight = parameter(plan, step, 0)?;
+    Ok(Some(match offset == 0.0 {
+        true => weight,
+        false => ops::binary(Binary::Add, &weight, &scalar(offset, s)?, s)?,
+    }))
+}
+
 /// Rotary embedding of `x[B, T, heads, D]`. The angles are computed on the host in f64, so they are
 /// right at any position.
 fn turn(
     x: &Array,
     starts: &[usize],
-    frequencies: &[f64],
+    (frequencies, magnitude): (&[f64], f64),
     pairing: Pairing,
     s: &Stream,
 ) -> Result<Array, Fail> {
@@ -126,7 +189,10 @@ fn turn(
         })
     });
     let (sines, cosines): (Vec<f32>, Vec<f32>) = angles
-        .map(|angle| (angle.sin() as f32, angle.cos() as f32))
+        .map(|angle| {
+            let (sine, cosine) = angle.sin_cos();
+            ((sine * magnitude) as f32, (cosine * magnitude) as f32)
+        })
         .unzip();
     let table = |numbers: &[f32]| {
         let bytes = bytemuck::cast_slice(numbers);

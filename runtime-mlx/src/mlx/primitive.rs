@@ -1,6 +1,6 @@
 //! The primitives, one by one.
 
-use super::{dot, narrow, parameter, widen};
+use super::{composites, dot, narrow, parameter, stateful, widen};
 use crate::fail::Fail;
 use crate::machine::Machine;
 use crate::plan::{Plan, Step};
@@ -146,7 +146,15 @@ pub(super) fn record(plan: &Plan, step: &Step, machine: &Machine<'_>) -> Result<
             let index = ops::argmax(operand(0)?, -1, s)?;
             Ok(ops::astype(&index, dtype(ty.dtype), s)?)
         }
-        op => Err(format!("`{}` is no primitive", op.info().name).into()),
+        Op::TakeAlong {} => {
+            let (x, indices) = (operand(0)?, operand(1)?);
+            check_indices(machine, step.operands[1], x.shape().last().copied())?;
+            Ok(ops::take_along(x, indices, -1, s)?)
+        }
+        Op::TopK { count } => top_k(&widen(operand(0)?, machine)?, *count, machine),
+        op @ (composites!() | stateful!()) => {
+            Err(format!("`{}` is no primitive", op.info().name).into())
+        }
     }
 }
 
@@ -166,6 +174,32 @@ pub(super) fn check_indices(
         Some(index) => Err(format!("index {index} is outside 0..{limit}").into()),
         None => Ok(()),
     }
+}
+
+/// The places of the `count` largest of each row of `x`, f32, the first of equals first, which MLX's
+/// sort does not promise.
+fn top_k(x: &Array, count: usize, machine: &Machine<'_>) -> Result<Array, Fail> {
+    let s = machine.stream;
+    let rank = x.shape().len();
+    let &width = x.shape().last().ok_or("takes rows")?;
+    let mut row = vec![1; rank];
+    row[rank - 1] = width;
+    let places = ops::reshape(&ops::arange(width, Dtype::I32, s)?, &row, s)?;
+    let least = ops::full(f64::NEG_INFINITY, &[], Dtype::F32, s)?;
+    // What was found becomes less than everything that was not.
+    let finite = ops::full(f64::from(f32::MIN), &[], Dtype::F32, s)?;
+    let mut left = ops::binary(Binary::Maximum, x, &finite, s)?;
+    let mut found = Vec::with_capacity(count);
+    let mut column = x.shape().to_vec();
+    column[rank - 1] = 1;
+    for _ in 0..count {
+        let best = ops::astype(&ops::argmax(&left, -1, s)?, Dtype::I32, s)?;
+        let best = ops::reshape(&best, &column, s)?;
+        let taken = ops::binary(Binary::Equal, &places, &best, s)?;
+        left = ops::select(&taken, &least, &left, s)?;
+        found.push(best);
+    }
+    Ok(ops::concatenate(&found, rank as i32 - 1, s)?)
 }
 
 fn table(values: &[f64], ty: &TensorType, machine: &Machine<'_>) -> Result<Array, Fail> {

@@ -1,6 +1,7 @@
 // Operations: each forwards to MLX on the given stream.
 #include "shim.h"
 
+#include <optional>
 #include <stdexcept>
 
 #include "mlx/fast.h"
@@ -9,6 +10,11 @@
 namespace mx = mlx::core;
 
 namespace mlxcel {
+
+// The only element of a list, if there is one.
+static std::optional<Array> optional(const Arrays& list) {
+  return list.empty() ? std::nullopt : std::optional<Array>(list.front());
+}
 
 Result full(double value, Shape shape, Dtype dtype, const Stream& s) {
   if (dtype == Dtype::I32) {
@@ -179,8 +185,28 @@ Result quantized_matmul(
       x, codes, scales, biases, /* transpose */ true, group, bits, "affine", s));
 }
 
-Result rms_norm(const Array& x, const Array& weight, float epsilon, const Stream& s) {
-  return boxed(mx::fast::rms_norm(x, weight, epsilon, s));
+Result gather_mm(
+    const Array& x, const Array& weights, const Array& chosen, const Stream& s) {
+  auto transposed = mx::swapaxes(weights, -1, -2, s);
+  return boxed(mx::gather_mm(
+      x, transposed, std::nullopt, chosen, /* sorted_indices */ false, s));
+}
+
+Result gather_qmm(
+    const Array& x, const Array& codes, const Array& scales, const Array& biases,
+    const Array& chosen, std::int32_t group, std::int32_t bits, const Stream& s) {
+  return boxed(mx::gather_qmm(
+      x, codes, scales, biases, std::nullopt, chosen, /* transpose */ true, group, bits,
+      "affine", std::nullopt, /* sorted_indices */ false, s));
+}
+
+Result rms_norm(const Array& x, const Arrays& weight, float epsilon, const Stream& s) {
+  return boxed(mx::fast::rms_norm(x, optional(weight), epsilon, s));
+}
+
+Result layer_norm(
+    const Array& x, const Arrays& weight, const Arrays& bias, float epsilon, const Stream& s) {
+  return boxed(mx::fast::layer_norm(x, optional(weight), optional(bias), epsilon, s));
 }
 
 Result rope(
@@ -192,11 +218,10 @@ Result rope(
 
 Result attention(
     const Array& q, const Array& k, const Array& v, float scale, bool causal,
-    const Arrays& mask, const Stream& s) {
+    const Arrays& mask, const Arrays& sinks, const Stream& s) {
   auto mode = causal ? "causal" : (mask.empty() ? "" : "array");
-  auto given = mask.empty() ? std::nullopt : std::optional<Array>(mask.front());
   return boxed(mx::fast::scaled_dot_product_attention(
-      q, k, v, scale, mode, given, std::nullopt, /* force_fused */ false, s));
+      q, k, v, scale, mode, optional(mask), optional(sinks), /* force_fused */ false, s));
 }
 
 } // namespace mlxcel

@@ -91,13 +91,20 @@ Result dequantize(
 Result quantized_matmul(
     const Array& x, const Array& codes, const Array& scales, const Array& biases,
     std::int32_t group, std::int32_t bits, const Stream& s);
-Result rms_norm(const Array& x, const Array& weight, float epsilon, const Stream& s);
+Result gather_mm(
+    const Array& x, const Array& weights, const Array& chosen, const Stream& s);
+Result gather_qmm(
+    const Array& x, const Array& codes, const Array& scales, const Array& biases,
+    const Array& chosen, std::int32_t group, std::int32_t bits, const Stream& s);
+Result rms_norm(const Array& x, const Arrays& weight, float epsilon, const Stream& s);
+Result layer_norm(
+    const Array& x, const Arrays& weight, const Arrays& bias, float epsilon, const Stream& s);
 Result rope(
     const Array& x, std::int32_t dims, bool interleaved, const Array& offset,
     const Array& periods, const Stream& s);
 Result attention(
     const Array& q, const Array& k, const Array& v, float scale, bool causal,
-    const Arrays& mask, const Stream& s);
+    const Arrays& mask, const Arrays& sinks, const Stream& s);
 std::unique_ptr<Arrays> custom(
     rust::Str name, rust::Box<KernelBox> kernel, const Arrays& inputs, Shape shapes,
     rust::Slice<const std::size_t> ranks, rust::Slice<const Dtype> dtypes, const Stream& s);

@@ -178,9 +178,32 @@ pub(crate) mod ffi {
             bits: i32,
             s: &Stream,
         ) -> Result<UniquePtr<Array>>;
+        fn gather_mm(
+            x: &Array,
+            weights: &Array,
+            chosen: &Array,
+            s: &Stream,
+        ) -> Result<UniquePtr<Array>>;
+        fn gather_qmm(
+            x: &Array,
+            codes: &Array,
+            scales: &Array,
+            biases: &Array,
+            chosen: &Array,
+            group: i32,
+            bits: i32,
+            s: &Stream,
+        ) -> Result<UniquePtr<Array>>;
+        fn layer_norm(
+            x: &Array,
+            weight: &Arrays,
+            bias: &Arrays,
+            epsilon: f32,
+            s: &Stream,
+        ) -> Result<UniquePtr<Array>>;
         fn rms_norm(
             x: &Array,
-            weight: &Array,
+            weight: &Arrays,
             epsilon: f32,
             s: &Stream,
         ) -> Result<UniquePtr<Array>>;
@@ -199,6 +222,7 @@ pub(crate) mod ffi {
             scale: f32,
             causal: bool,
             mask: &Arrays,
+            sinks: &Arrays,
             s: &Stream,
         ) -> Result<UniquePtr<Array>>;
         fn custom(

@@ -63,8 +63,19 @@ operations! {
     quantized_matmul(
         x: &Array, codes: &Array, scales: &Array, biases: &Array, group: i32, bits: i32
     ) => x.raw(), codes.raw(), scales.raw(), biases.raw(), group, bits;
+    /// For each index of `chosen`, rows of `x[..., M, K]` times the transpose of that one of the
+    /// matrices `weights[E, N, K]`: the leading dimensions of x are those of `chosen`, or 1.
+    gather_mm(x: &Array, weights: &Array, chosen: &Array) => x.raw(), weights.raw(), chosen.raw();
+    /// The same with affine-quantised matrices.
+    gather_qmm(
+        x: &Array, codes: &Array, scales: &Array, biases: &Array, chosen: &Array, group: i32,
+        bits: i32
+    ) => x.raw(), codes.raw(), scales.raw(), biases.raw(), chosen.raw(), group, bits;
     /// `x / sqrt(mean(x²) + epsilon) * weight` along the last dimension.
-    rms_norm(x: &Array, weight: &Array, epsilon: f32) => x.raw(), weight.raw(), epsilon;
+    rms_norm(x: &Array, weight: Option<&Array>, epsilon: f32) => x.raw(), &list(weight), epsilon;
+    /// `(x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias` along the last dimension.
+    layer_norm(x: &Array, weight: Option<&Array>, bias: Option<&Array>, epsilon: f32) =>
+        x.raw(), &list(weight), &list(bias), epsilon;
     /// Rotary embedding of `x[B, heads, T, D]`: positions from `offset` (a scalar or `[B]`),
     /// `periods[dims / 2]` are the reciprocals of the angles per position.
     rope(x: &Array, dims: i32, interleaved: bool, offset: &Array, periods: &Array) =>
@@ -95,7 +106,8 @@ pub enum AttentionMask<'a> {
     Given(&'a Array),
 }
 
-/// `softmax(scale * q · kᵀ) · v` for `q[B, heads, T, D]`, `k` and `v[B, kv_heads, S, D]`.
+/// `softmax(scale * q · kᵀ) · v` for `q[B, heads, T, D]`, `k` and `v[B, kv_heads, S, D]`. With
+/// `sinks[heads]`, each softmax has one more score, whose share is dropped.
 ///
 /// # Errors
 /// What MLX says.
@@ -105,6 +117,7 @@ pub fn attention(
     v: &Array,
     scale: f32,
     mask: AttentionMask<'_>,
+    sinks: Option<&Array>,
     stream: &Stream,
 ) -> Result<Array, Error> {
     let causal = matches!(mask, AttentionMask::Causal);
@@ -120,6 +133,7 @@ pub fn attention(
         scale,
         causal,
         &given,
+        &list(sinks),
         stream.raw(),
     )?))
 }

@@ -86,6 +86,105 @@ macro_rules! attention {
     };
 }
 
+macro_rules! recurrence {
+    ($groups:literal of $heads:literal, $keys:literal, $width:literal, $decay:literal, $lengths:expr) => {
+        |s| {
+            let query = s.f32(&[B, T, n($groups), n($keys)]);
+            let key = s.f32(&[B, T, n($heads), n($keys)]);
+            let value = s.f32(&[B, T, n($heads), n($width)]);
+            let decay = s.input(DType::F32, &[B, T, n($heads), n($decay)], 0.1, 1.0);
+            let length = s.i32(&[B], &$lengths);
+            let memory = s.memory($heads, $keys, $width);
+            s.builder
+                .recurrence(query, key, value, decay, length, memory)
+        }
+    };
+}
+
+macro_rules! delta_recurrence {
+    ($groups:literal of $heads:literal, $keys:literal, $width:literal, $decay:literal, $lengths:expr) => {
+        |s| {
+            let query = s.f32(&[B, T, n($groups), n($keys)]);
+            let key = s.f32(&[B, T, n($groups), n($keys)]);
+            let value = s.f32(&[B, T, n($heads), n($width)]);
+            let decay = s.input(DType::F32, &[B, T, n($heads), n($decay)], 0.1, 1.0);
+            let erase = s.f32(&[B, T, n($groups), n($keys)]);
+            let write = s.f32(&[B, T, n($heads), n($keys)]);
+            let length = s.i32(&[B], &$lengths);
+            let memory = s.memory($heads, $keys, $width);
+            s.builder
+                .delta_recurrence(query, key, value, decay, erase, write, length, memory)
+        }
+    };
+}
+
+macro_rules! convolution {
+    ($channels:literal, $steps:literal, $bias:literal, $lengths:expr) => {
+        |s| {
+            let x = s.f32(&[B, T, n($channels)]);
+            let length = s.i32(&[B], &$lengths);
+            let weight = s.dense(&[$channels, $steps]);
+            let bias = $bias.then(|| s.dense(&[$channels]));
+            let memory = s.memory(1, $steps - 1, $channels);
+            s.builder
+                .causal_convolution(x, length, weight, bias, memory)
+        }
+    };
+}
+
+macro_rules! expert_linear {
+    ($format:expr, $width:literal, $rows:expr, [$($dim:expr),*]) => {
+        |s| {
+            let x = s.f32(&[B, T $(, $dim)*, n($width)]);
+            let experts = s.i32(&[B, T, n(2)], &[0, 4, 3, 3, 2, 1, 1, 4, 0, 2, 4, 0]);
+            let weight = s.weight(&[5, $rows, $width], $format);
+            let bias = s.dense(&[5, $rows]);
+            s.builder.expert_linear(x, experts, weight, Some(bias))
+        }
+    };
+}
+
+macro_rules! attention_with {
+    ($starts:expr, $window:expr, $chunk:expr, $softcap:expr, $slopes:expr, $sinks:literal) => {
+        |s| {
+            let q = s.f32(&[B, T, n(6), n(16)]);
+            let k = s.f32(&[B, T, n(2), n(16)]);
+            let v = s.f32(&[B, T, n(2), n(16)]);
+            let start = s.i32(&[B], &$starts);
+            let state = s.state(2, 16);
+            let sinks = $sinks.then(|| s.dense(&[6]));
+            s.builder.attention(
+                q,
+                k,
+                v,
+                start,
+                sinks,
+                state,
+                0.25,
+                Mask::Causal,
+                $window,
+                $chunk,
+                $softcap,
+                $slopes,
+            )
+        }
+    };
+}
+
+macro_rules! mutual_attention {
+    ($heads:literal of $kv_heads:literal, $window:expr, $lengths:expr) => {
+        |s| {
+            let q = s.f32(&[B, T, n($heads), n(16)]);
+            let k = s.f32(&[B, T, n($kv_heads), n(16)]);
+            let v = s.f32(&[B, T, n($kv_heads), n(16)]);
+            let length = s.i32(&[B], &$lengths);
+            s.builder.mutual_attention(q, k, v, length, 0.25, $window)
+        }
+    };
+}
+
+const SLOPES: [f64; 6] = [0.5, 0.25, 0.125, 0.0625, 0.03, 0.0];
+
 const fn affine(bits: u8, group: usize, scale: DType) -> WeightFormat {
     WeightFormat::Affine { bits, group, scale }
 }
@@ -268,6 +367,109 @@ pub(crate) const CASES: &[(&str, Build)] = &[
         let x = s.floats(&[1.0, 5.0, 2.0, 5.0, 5.0, -1.0]);
         s.builder.argmax(x)
     }),
+    ("log1p", unary!(-0.9..9.0, log1p)),
+    ("log1p small", unary!(-1e-6..1e-6, log1p)),
+    ("top_k", |s| {
+        let x = s.f32(&[B, T, n(60)]);
+        s.builder.top_k(x, 8)
+    }),
+    ("top_k of all", |s| {
+        let x = s.f32(&[n(5)]);
+        s.builder.top_k(x, 5)
+    }),
+    ("top_k of equals", |s| {
+        let x = s.floats(&[1.0, 5.0, 2.0, 5.0, -0.0, 0.0, 5.0, 1.0, f32::NEG_INFINITY]);
+        s.builder.top_k(x, 8)
+    }),
+    ("top_k of little", |s| {
+        let x = s.floats(&[f32::NEG_INFINITY, -3e38, f32::NEG_INFINITY, -1.0]);
+        s.builder.top_k(x, 4)
+    }),
+    ("take_along", |s| {
+        let x = s.f32(&[B, T, n(60)]);
+        let indices = s.builder.top_k(x, 7)?;
+        s.builder.take_along(x, indices)
+    }),
+    ("take_along of made", |s| {
+        let x = s.f32(&[B, T, n(60)]);
+        let shares = s.builder.softmax(x)?;
+        let indices = s.builder.top_k(shares, 4)?;
+        s.builder.take_along(shares, indices)
+    }),
+    ("take_along ints", |s| {
+        let x = s.input(DType::I32, &[B, n(4)], -9.0, 9.0);
+        let indices = s.i32(&[B, n(6)], &[0, 3, 1, 1, 2, 0, 3, 3, 2, 1, 0, 0]);
+        s.builder.take_along(x, indices)
+    }),
+    ("causal_convolution", convolution!(50, 4, true, [3, 3])),
+    (
+        "causal_convolution of few",
+        convolution!(3, 2, false, [0, 2]),
+    ),
+    ("causal_convolution long", convolution!(16, 7, true, [1, 3])),
+    ("causal_convolution bf16", |s| {
+        let x = s.input(DType::BF16, &[B, T, n(20)], -2.0, 2.0);
+        let length = s.i32(&[B], &[3, 2]);
+        let weight = s.dense(&[20, 3]);
+        let memory = s.builder.state(mlxcel_ir::StateDecl {
+            name: "memory".into(),
+            kind: mlxcel_ir::StateKind::Memory,
+            heads: 1,
+            key_dim: 2,
+            value_dim: 20,
+            dtype: DType::BF16,
+        });
+        s.builder
+            .causal_convolution(x, length, weight, None, memory)
+    }),
+    ("recurrence", recurrence!(2 of 4, 16, 80, 1, [3, 3])),
+    (
+        "recurrence of keys",
+        recurrence!(1 of 2, 24, 33, 24, [3, 1]),
+    ),
+    (
+        "recurrence of channels",
+        recurrence!(1 of 40, 16, 1, 16, [2, 3]),
+    ),
+    ("recurrence of few", recurrence!(1 of 3, 5, 1, 1, [0, 3])),
+    (
+        "delta_recurrence",
+        delta_recurrence!(2 of 4, 16, 80, 1, [3, 3]),
+    ),
+    (
+        "delta_recurrence of keys",
+        delta_recurrence!(1 of 2, 24, 33, 24, [2, 0]),
+    ),
+    (
+        "delta_recurrence of channels",
+        delta_recurrence!(3 of 3, 16, 1, 1, [1, 3]),
+    ),
+    (
+        "expert_linear f32",
+        expert_linear!(WeightFormat::Dense(DType::F32), 96, 24, []),
+    ),
+    (
+        "expert_linear bf16 of odd rows",
+        expert_linear!(WeightFormat::Dense(DType::BF16), 80, 13, []),
+    ),
+    (
+        "expert_linear q4",
+        expert_linear!(affine(4, 32, DType::F16), 96, 24, []),
+    ),
+    (
+        "expert_linear q4 of experts",
+        expert_linear!(affine(4, 64, DType::BF16), 128, 24, [n(2)]),
+    ),
+    (
+        "expert_linear q8 of experts",
+        expert_linear!(affine(8, 64, DType::F32), 64, 40, [n(2)]),
+    ),
+    ("expert_linear without bias", |s| {
+        let x = s.f32(&[B, T, n(64)]);
+        let experts = s.i32(&[B, T, n(1)], &[2, 2, 2, 2, 2, 2]);
+        let weight = s.weight(&[3, 17, 64], affine(6, 16, DType::F32));
+        s.builder.expert_linear(x, experts, weight, None)
+    }),
     ("cache_append", |s| {
         let rows = s.f32(&[B, T, n(2), n(4)]);
         let start = s.i32(&[B], &[0, 5]);
@@ -382,6 +584,34 @@ pub(crate) const CASES: &[(&str, Build)] = &[
         let weight = s.dense(&[64]);
         s.builder.rms_norm(x, Some(weight), 1e-6, 0.0)
     }),
+    ("rms_norm with offset", |s| {
+        let x = s.f32(&[B, T, n(100)]);
+        let weight = s.weight(&[100], WeightFormat::Dense(DType::BF16));
+        s.builder.rms_norm(x, Some(weight), 1e-6, 1.0)
+    }),
+    ("rms_norm without weight", |s| {
+        let x = s.f32(&[B, T, n(4), n(33)]);
+        s.builder.rms_norm(x, None, 1e-6, 0.0)
+    }),
+    ("layer_norm", |s| {
+        let x = s.input(DType::F32, &[B, T, n(100)], 4.0, 9.0);
+        let (weight, bias) = (s.dense(&[100]), s.dense(&[100]));
+        s.builder.layer_norm(x, Some(weight), Some(bias), 1e-5, 0.0)
+    }),
+    ("layer_norm with offset", |s| {
+        let x = s.f32(&[B, T, n(37)]);
+        let weight = s.dense(&[37]);
+        s.builder.layer_norm(x, Some(weight), None, 1e-5, 1.0)
+    }),
+    ("layer_norm without weight", |s| {
+        let x = s.f32(&[B, T, n(64)]);
+        s.builder.layer_norm(x, None, None, 1e-5, 0.0)
+    }),
+    ("layer_norm bf16", |s| {
+        let x = s.input(DType::BF16, &[B, T, n(64)], -2.0, 2.0);
+        let (weight, bias) = (s.dense(&[64]), s.dense(&[64]));
+        s.builder.layer_norm(x, Some(weight), Some(bias), 1e-5, 0.0)
+    }),
     ("rope", rope!([0, 40], 16, 16, Half, RopeScaling::None)),
     (
         "rope interleaved",
@@ -410,6 +640,58 @@ pub(crate) const CASES: &[(&str, Build)] = &[
                 original: 256.0
             }
         ),
+    ),
+    ("rope with magnitude", |s| {
+        let x = s.f32(&[B, T, n(2), n(16)]);
+        let start = s.i32(&[B], &[5, 70]);
+        let scaling = RopeScaling::Yarn {
+            factor: 32.0,
+            fast: 32.0,
+            slow: 1.0,
+            original: 64.0,
+            whole: true,
+        };
+        s.builder
+            .rope(x, start, 12, 10_000.0, Pairing::Half, scaling, 1.35)
+    }),
+    (
+        "rope of factors",
+        rope!(
+            [7, 900],
+            8,
+            8,
+            Interleaved,
+            RopeScaling::Factors(vec![1.0, 2.5, f64::INFINITY, 30.0])
+        ),
+    ),
+    (
+        "attention with sinks",
+        attention_with!([0, 7], None, None, None, vec![], true),
+    ),
+    (
+        "attention with sinks and window",
+        attention_with!([2, 8], Some(3), None, Some(3.0), vec![], true),
+    ),
+    (
+        "attention in chunks",
+        attention_with!([2, 7], None, Some(4), None, vec![], false),
+    ),
+    (
+        "attention with slopes",
+        attention_with!([0, 7], None, None, None, SLOPES.to_vec(), false),
+    ),
+    (
+        "attention with all",
+        attention_with!([3, 7], Some(5), Some(6), Some(2.0), SLOPES.to_vec(), true),
+    ),
+    ("mutual_attention", mutual_attention!(6 of 2, None, [3, 3])),
+    (
+        "mutual_attention of some",
+        mutual_attention!(4 of 4, None, [1, 2]),
+    ),
+    (
+        "mutual_attention in a window",
+        mutual_attention!(4 of 2, Some(1), [3, 2]),
     ),
     ("attention", attention!([0, 0], Causal, None, None)),
     ("attention later", attention!([4, 8], Causal, None, None)),
@@ -449,6 +731,26 @@ pub(crate) const CASES: &[(&str, Build)] = &[
     ("relu", |s| {
         let x = s.f32(&[B, n(99)]);
         s.builder.activate(x, Activation::Relu)
+    }),
+    ("relu2", |s| {
+        let x = s.f32(&[B, n(99)]);
+        s.builder.activate(x, Activation::Relu2)
+    }),
+    ("quick_gelu", |s| {
+        let x = s.f32(&[B, n(99)]);
+        s.builder.activate(x, Activation::QuickGelu)
+    }),
+    ("tanh as activation", |s| {
+        let x = s.f32(&[B, n(99)]);
+        s.builder.activate(x, Activation::Tanh)
+    }),
+    ("sigmoid as activation", |s| {
+        let x = s.f32(&[B, n(99)]);
+        s.builder.activate(x, Activation::Sigmoid)
+    }),
+    ("softplus", |s| {
+        let x = s.input(DType::F32, &[B, n(99)], -30.0, 30.0);
+        s.builder.activate(x, Activation::Softplus)
     }),
     ("gated", |s| {
         let (gate, up) = (s.f32(&[B, T, n(65)]), s.f32(&[B, T, n(65)]));

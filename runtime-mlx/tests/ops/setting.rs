@@ -168,4 +168,16 @@ impl Setting {
             dtype: DType::F32,
         })
     }
+
+    /// A memory.
+    pub(crate) fn memory(&mut self, heads: usize, key_dim: usize, value_dim: usize) -> StateId {
+        self.builder.state(StateDecl {
+            name: format!("memory.{}", self.builder.graph().states.len()),
+            kind: StateKind::Memory,
+            heads,
+            key_dim,
+            value_dim,
+            dtype: DType::F32,
+        })
+    }
 }
