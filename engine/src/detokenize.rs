@@ -1,5 +1,7 @@
 //! Text from tokens, as they come.
 
+pub use mlxcel_frontend::TokenKind;
+
 /// Turns token ids into text, special tokens left out.
 pub trait Decode {
     /// The text of `tokens`; ids that are not in the vocabulary have none.
@@ -8,9 +10,9 @@ pub trait Decode {
     /// Entries of the vocabulary. A model may have embeddings for more, which are padding.
     fn vocabulary(&self) -> usize;
 
-    /// Whether `token` stands for one byte (as `<0xE2>` does) that is text only together with the
-    /// bytes around it.
-    fn is_byte(&self, token: u32) -> bool;
+    /// What `token` contributes to a text. A [`TokenKind::Silent`] token must not change how the
+    /// tokens around it decode.
+    fn kind(&self, token: u32) -> TokenKind;
 }
 
 /// Tokens of context that are kept so that a word's first space, say, decodes as it should.
@@ -25,11 +27,10 @@ const WINDOW: usize = 32;
 /// run of byte tokens is text or garbage as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct Detokenizer {
+    /// The latest tokens with text.
     window: Vec<u32>,
     /// Bytes of the window's text that were returned.
     returned: usize,
-    /// Whether the latest token with text was a byte.
-    in_bytes: bool,
 }
 
 impl Detokenizer {
@@ -40,23 +41,19 @@ impl Detokenizer {
 
     /// Takes the next token and returns the text that is now certain.
     pub fn push(&mut self, decode: &dyn Decode, token: u32) -> String {
-        self.window.push(token);
-        if decode.is_byte(token) {
-            self.in_bytes = true;
-        } else if self.in_bytes {
-            // A token without text does not end a run of bytes.
-            self.in_bytes = decode.decode(&[token]).is_empty();
-        }
-        if self.in_bytes {
-            return String::new();
+        match decode.kind(token) {
+            TokenKind::Silent => return String::new(),
+            TokenKind::Byte => {
+                self.window.push(token);
+                return String::new();
+            }
+            TokenKind::Text => self.window.push(token),
         }
         let text = decode.decode(&self.window);
-        let certain = text
-            .strip_suffix(char::REPLACEMENT_CHARACTER)
-            .unwrap_or(&text);
+        let certain = certain(&text);
         let piece = certain.get(self.returned..).unwrap_or_default().to_string();
         self.returned += piece.len();
-        if self.window.len() >= WINDOW && certain.len() == text.len() {
+        if self.window.len() >= WINDOW {
             self.cut(decode);
         }
         piece
@@ -70,18 +67,28 @@ impl Detokenizer {
         piece
     }
 
-    /// Drops all but a few tokens, if those have text: the first token with text may decode
-    /// differently at the start of a text.
+    /// Drops all but a few tokens, if those have text of their own: the first token with text may
+    /// decode differently at the start of a text, and the bytes of an unfinished character, three at
+    /// most, must all be kept.
     fn cut(&mut self, decode: &dyn Decode) {
-        let context = self.window.split_off(self.window.len() - CONTEXT);
-        let length = decode.decode(&context).len();
-        if length == 0 {
-            self.window.extend(context);
-        } else {
-            self.window = context;
-            self.returned = length;
+        let context = &self.window[self.window.len() - CONTEXT..];
+        let text = decode.decode(context);
+        let certain = certain(&text);
+        let enough = match certain.len() == text.len() {
+            true => !text.is_empty(),
+            false => text.chars().count() >= CONTEXT,
+        };
+        if enough {
+            self.returned = certain.len();
+            self.window = context.to_vec();
         }
     }
+}
+
+/// `text` without what may be the start of a character.
+fn certain(text: &str) -> &str {
+    text.strip_suffix(char::REPLACEMENT_CHARACTER)
+        .unwrap_or(text)
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub mod stop;
 mod text;
 pub mod thread;
 
-pub use detokenize::{Decode, Detokenizer};
+pub use detokenize::{Decode, Detokenizer, TokenKind};
 pub use generate::{Cancel, Event, FinishReason, GenerateError, Generation, Options, Summary};
 pub use open::{Backend, OpenError, OpenOptions, Opened, is_artifact, open};
 pub use sample::{SampleError, Sampler, Sampling};

@@ -1,6 +1,6 @@
 //! A model's tokenizer as the decoder of its tokens.
 
-use crate::detokenize::Decode;
+use crate::detokenize::{Decode, TokenKind};
 use mlxcel_frontend::Text;
 
 impl Decode for Text {
@@ -12,7 +12,7 @@ impl Decode for Text {
         Text::vocabulary(self)
     }
 
-    fn is_byte(&self, token: u32) -> bool {
-        Text::is_byte(self, token)
+    fn kind(&self, token: u32) -> TokenKind {
+        Text::token_kind(self, token)
     }
 }

@@ -34,4 +34,4 @@ pub use encoder::{Pooling, Reduce};
 pub use error::LoadError;
 pub use families::{Category, supported};
 pub use model::{EncoderInfo, GraphOptions, LoadOptions, Logits, Model};
-pub use text::{Message, Text, TextError};
+pub use text::{Message, Text, TextError, TokenKind};

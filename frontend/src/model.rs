@@ -7,7 +7,7 @@ use crate::config::{Reader, language};
 use crate::decoder::Decoder;
 use crate::encoder::{Encoder, Pooling};
 use crate::families::{self, Kind};
-use crate::text::TOKENIZER;
+use crate::text::TextFiles;
 use crate::weights::Weights;
 use crate::{Config, LoadError, Text, gguf, map};
 use mlxcel_ir::{Graph, WeightSource};
@@ -309,7 +309,7 @@ impl Model {
 
     /// Whether the model comes with a tokenizer. One that does not takes token ids only.
     pub fn has_text(&self) -> bool {
-        self.path.is_file() || self.path.join(TOKENIZER).exists()
+        self.path.is_file() || TextFiles::present(&self.path)
     }
 
     /// The sha256, in hexadecimal, of the model's configuration and weights, and of what they were

@@ -1,15 +1,23 @@
 //! Text to tokens and back: tokenizer, chat template, end tokens.
 
+mod conversation;
+mod files;
 mod settings;
 mod template;
+mod templates;
+mod tokenizer;
+mod vocabulary;
 
 use crate::{LoadError, map, model};
+pub(crate) use files::{GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG, TextFiles};
 use serde_json::{Map, Value, json};
 use settings::TokenizerSettings;
-pub(crate) use settings::{GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG, TextFiles};
 use std::path::{Path, PathBuf};
 use template::Template;
-use tokenizers::Tokenizer;
+use templates::Templates;
+pub use tokenizer::TokenKind;
+use tokenizer::Tokenizer;
+pub(crate) use vocabulary::{cased, describe, modern, pieces, word_piece};
 
 /// A message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -51,12 +59,21 @@ pub enum TextError {
         /// The model.
         origin: PathBuf,
     },
-    /// The chat template refused the conversation, or failed.
+    /// The chat template refused the conversation by `raise_exception`: the conversation is at
+    /// fault, not the model, so a server answers with a client error.
+    #[error("{}: the chat template refuses this conversation: {message}", origin.display())]
+    Refused {
+        /// The model.
+        origin: PathBuf,
+        /// What the template says.
+        message: String,
+    },
+    /// The chat template failed.
     #[error("{}: chat template: {reason}", origin.display())]
     Template {
         /// The model.
         origin: PathBuf,
-        /// What it raised, or what failed and where.
+        /// What failed and where.
         reason: String,
     },
 }
@@ -68,57 +85,57 @@ pub enum TextError {
 #[derive(Debug)]
 pub struct Text {
     tokenizer: Tokenizer,
-    template: Option<Template>,
+    templates: Templates,
     settings: TokenizerSettings,
     end_tokens: Vec<u32>,
     files: TextFiles,
 }
 
 impl Text {
-    /// Loads the text files of a model or artifact folder: `tokenizer.json`, and where present
-    /// `tokenizer_config.json`, `chat_template.jinja`, `generation_config.json` and the end tokens
-    /// of `config.json`.
+    /// Loads the text files of a model or artifact folder: `tokenizer.json` or another vocabulary
+    /// (SentencePiece, `vocab.txt`, `vocab.json` with `merges.txt`, tiktoken ranks), and where
+    /// present `tokenizer_config.json`, the chat templates, `generation_config.json` and the end
+    /// tokens of `config.json`.
     ///
     /// # Errors
     /// A file that is missing or broken.
     pub fn from_folder(folder: &Path) -> Result<Self, LoadError> {
         let mut end_tokens = Vec::new();
         let config = folder.join(model::CONFIG);
+        let mut family = String::new();
         if config.is_file() {
             let value = map::read_json(&config, map::SMALL)?;
             end_tokens = settings::end_tokens(&config, &value)?;
+            family = value["model_type"].as_str().unwrap_or_default().into();
         }
-        Self::from_files(TextFiles::read(folder)?, end_tokens)
+        Self::build(TextFiles::read(folder)?, &family, end_tokens)
     }
 
     /// Makes a text of its files, with more end tokens than those name.
     pub(crate) fn from_files(files: TextFiles, more: Vec<u32>) -> Result<Self, LoadError> {
+        Self::build(files, "", more)
+    }
+
+    fn build(mut files: TextFiles, family: &str, more: Vec<u32>) -> Result<Self, LoadError> {
+        let mut settings = TokenizerSettings::read(&files)?;
+        if files.get(TOKENIZER).is_none() {
+            vocabulary::convert(&mut files, &settings, family)?;
+            settings = TokenizerSettings::read(&files)?;
+        }
         let file = files.path(TOKENIZER);
-        let Some(bytes) = files.get(TOKENIZER) else {
-            return Err(LoadError::format(
-                files.origin.clone(),
-                "has no tokenizer.json; copy it from the model's publisher",
-            ));
-        };
-        let mut tokenizer = Tokenizer::from_bytes(bytes)
+        let bytes = files.get(TOKENIZER).unwrap_or_default();
+        let mut tokenizer = Tokenizer::new(bytes)
             .map_err(|error| LoadError::format(&file, format!("is not a tokenizer: {error}")))?;
-        tokenizer.with_padding(None);
-        tokenizer
-            .with_truncation(None)
-            .map_err(|error| LoadError::format(&file, error.to_string()))?;
-        let config = files.json(TOKENIZER_CONFIG)?;
-        let settings = match &config {
-            Some(value) => TokenizerSettings::parse(&files.path(TOKENIZER_CONFIG), value)?,
-            None => TokenizerSettings::default(),
-        };
-        let template = settings::template(&files, config.as_ref())?;
+        add_tokens(&mut tokenizer, &settings)
+            .map_err(|error| LoadError::format(files.path(TOKENIZER_CONFIG), error))?;
+        let templates = Templates::read(&files)?;
         let mut end_tokens = match files.json(GENERATION_CONFIG)? {
             Some(value) => settings::end_tokens(&files.path(GENERATION_CONFIG), &value)?,
             None => Vec::new(),
         };
         let of_tokenizer = settings
             .token("eos_token")
-            .and_then(|token| tokenizer.token_to_id(token));
+            .and_then(|token| tokenizer.token_id(token));
         for id in more.into_iter().chain(of_tokenizer) {
             if !end_tokens.contains(&id) {
                 end_tokens.push(id);
@@ -126,7 +143,7 @@ impl Text {
         }
         Ok(Self {
             tokenizer,
-            template,
+            templates,
             settings,
             end_tokens,
             files,
@@ -139,57 +156,76 @@ impl Text {
     /// # Errors
     /// The tokenizer has no token for a part of the text.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>, TextError> {
-        let encoding = self
-            .tokenizer
-            .encode_fast(text, add_special)
-            .map_err(|error| TextError::Encode {
-                origin: self.files.origin.clone(),
-                reason: error.to_string(),
-            })?;
-        let mut tokens = encoding.get_ids().to_vec();
-        if add_special
-            && self.settings.add_bos
-            && let Some(first) = self.settings.token("bos_token")
-            && let Some(first) = self.tokenizer.token_to_id(first)
-            && tokens.first() != Some(&first)
-        {
-            tokens.insert(0, first);
+        let mut tokens =
+            self.tokenizer
+                .encode(text, add_special)
+                .map_err(|reason| TextError::Encode {
+                    origin: self.files.origin.clone(),
+                    reason,
+                })?;
+        if add_special {
+            let id = |name| self.tokenizer.token_id(self.settings.token(name)?);
+            if self.settings.add_bos == Some(true)
+                && let Some(first) = id("bos_token")
+                && tokens.first() != Some(&first)
+            {
+                tokens.insert(0, first);
+            }
+            if self.settings.add_eos
+                && let Some(last) = id("eos_token")
+                && tokens.last() != Some(&last)
+            {
+                tokens.push(last);
+            }
         }
         Ok(tokens)
     }
 
     /// The text of `tokens`. Special tokens and ids without a token have none; bytes that do not
-    /// make a character yet become U+FFFD.
+    /// make a character become U+FFFD.
     pub fn decode(&self, tokens: &[u32]) -> String {
-        self.tokenizer.decode(tokens, true).unwrap_or_default()
+        self.tokenizer.decode(tokens)
+    }
+
+    /// What `token` contributes to a text.
+    pub fn token_kind(&self, token: u32) -> TokenKind {
+        self.tokenizer.kind(token)
     }
 
     /// The id of the token spelled `token`.
     pub fn token_id(&self, token: &str) -> Option<u32> {
-        self.tokenizer.token_to_id(token)
+        self.tokenizer.token_id(token)
     }
 
     /// One more than the largest id that stands for a token. A model may have embeddings for more,
     /// which are padding.
     pub fn vocabulary(&self) -> usize {
-        let added = self.tokenizer.get_added_tokens_decoder();
-        let most = added.keys().max().map_or(0, |&id| id as usize + 1);
-        most.max(self.tokenizer.get_vocab_size(true))
-    }
-
-    /// Whether `token` stands for one byte, spelled `<0xE2>`, that is text only together with the
-    /// bytes around it.
-    pub fn is_byte(&self, token: u32) -> bool {
-        let spelling = self.tokenizer.id_to_token(token);
-        let digits = spelling
-            .as_deref()
-            .and_then(|s| s.strip_prefix("<0x")?.strip_suffix('>'));
-        digits.is_some_and(|digits| digits.len() == 2 && u8::from_str_radix(digits, 16).is_ok())
+        self.tokenizer.vocabulary()
     }
 
     /// Whether the model has a chat template.
     pub fn has_template(&self) -> bool {
-        self.template.is_some()
+        self.templates.choose(false).is_some()
+    }
+
+    /// Names of the chat templates: `default`, and others that a model may have (`tool_use`, `rag`).
+    pub fn templates(&self) -> impl Iterator<Item = &str> {
+        self.templates.names()
+    }
+
+    /// Puts `source` in the place of the model's default chat template, as users do whose checkpoint
+    /// has none or a wrong one.
+    ///
+    /// # Errors
+    /// It is not a template; the syntax error and its line.
+    pub fn set_template(&mut self, source: &str) -> Result<(), TextError> {
+        let template = Template::new(source).map_err(|reason| TextError::Template {
+            origin: self.files.origin.clone(),
+            reason,
+        })?;
+        self.templates = Templates::default();
+        self.templates.set(templates::DEFAULT, template);
+        Ok(())
     }
 
     /// A conversation as text, by the model's chat template; with `add_generation_prompt`, up to
@@ -208,23 +244,48 @@ impl Text {
         self.render(variables)
     }
 
-    /// The chat template with the given variables (`messages`, `tools`, `add_generation_prompt` and
-    /// what else the template knows); the special tokens are added to them.
+    /// The chat template with the given variables (`messages`, `tools`, `documents`,
+    /// `add_generation_prompt` and what else the template knows), as transformers renders it: the
+    /// special tokens are added to them, null fields of messages are left out and a null content is
+    /// an empty one. With tools, the template for tools is used where the model has one.
     ///
     /// # Errors
-    /// There is no template, or it raised an error.
+    /// There is no template, it refused the conversation, or it failed.
     pub fn render(&self, variables: Map<String, Value>) -> Result<String, TextError> {
-        let origin = || self.files.origin.clone();
-        let template = self
-            .template
-            .as_ref()
-            .ok_or_else(|| TextError::NoTemplate { origin: origin() })?;
+        let tools = variables.get("tools").and_then(Value::as_array);
+        let tools = tools.is_some_and(|tools| !tools.is_empty());
+        self.render_by(self.templates.choose(tools), variables)
+    }
+
+    /// As [`Text::render`], by the template called `name`.
+    ///
+    /// # Errors
+    /// As [`Text::render`]; there is no template of that name.
+    pub fn render_named(
+        &self,
+        name: &str,
+        variables: Map<String, Value>,
+    ) -> Result<String, TextError> {
+        self.render_by(self.templates.get(name), variables)
+    }
+
+    fn render_by(
+        &self,
+        template: Option<&Template>,
+        variables: Map<String, Value>,
+    ) -> Result<String, TextError> {
+        let origin = self.files.origin.clone();
+        let Some(template) = template else {
+            return Err(TextError::NoTemplate { origin });
+        };
         let mut all = self.settings.special.clone();
         all.extend(variables);
-        template.render(all).map_err(|reason| TextError::Template {
-            origin: origin(),
-            reason,
-        })
+        template
+            .render(conversation::normalize(all))
+            .map_err(|failure| match failure {
+                template::Failure::Raised(message) => TextError::Refused { origin, message },
+                template::Failure::Other(reason) => TextError::Template { origin, reason },
+            })
     }
 
     /// The tokens that end a text, without duplicates.
@@ -254,4 +315,22 @@ impl Text {
         ));
         files
     }
+}
+
+/// Adds the tokens of the settings to the tokenizer where it has not just the same, and marks the
+/// special ones.
+fn add_tokens(tokenizer: &mut Tokenizer, settings: &TokenizerSettings) -> Result<(), String> {
+    let listed = settings.added.values();
+    let mut tokens: Vec<_> = listed
+        .filter(|token| tokenizer.added(&token.content) != Some(token))
+        .cloned()
+        .collect();
+    for text in settings.special_texts() {
+        let known = tokenizer.added(text).is_some() || tokens.iter().any(|t| t.content == text);
+        // One that has no id would get one past the model's embeddings.
+        if !known && tokenizer.token_id(text).is_some() {
+            tokens.push(tokenizers::AddedToken::from(text, true));
+        }
+    }
+    tokenizer.add(tokens)
 }

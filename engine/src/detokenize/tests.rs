@@ -31,7 +31,7 @@ impl Decode for Vocabulary {
             run.clear();
         };
         for &token in tokens {
-            if self.is_byte(token) {
+            if self.kind(token) == TokenKind::Byte {
                 text.push_str(&String::from_utf8_lossy(&pieces));
                 pieces.clear();
                 run.push((token - 100) as u8);
@@ -51,8 +51,12 @@ impl Decode for Vocabulary {
         100 + 256
     }
 
-    fn is_byte(&self, token: u32) -> bool {
-        (100..356).contains(&token)
+    fn kind(&self, token: u32) -> TokenKind {
+        match PIECES.get(token as usize) {
+            _ if (100..356).contains(&token) => TokenKind::Byte,
+            None | Some([]) => TokenKind::Silent,
+            Some(_) => TokenKind::Text,
+        }
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::detokenize::TokenKind;
 use crate::sample::Sampling;
 use crate::session::{Limits, Statistics};
 use mlxcel_ir::step::SequenceId;
@@ -25,8 +26,11 @@ impl Decode for Letters {
         30
     }
 
-    fn is_byte(&self, _: u32) -> bool {
-        false
+    fn kind(&self, token: u32) -> TokenKind {
+        match token {
+            END | 30.. => TokenKind::Silent,
+            _ => TokenKind::Text,
+        }
     }
 }
 

@@ -1,11 +1,16 @@
 //! The embedded tokenizer and chat template as the files that a model folder has.
 
+mod cutting;
+
 use super::Metadata;
 use super::read::Value as Metadatum;
 use crate::LoadError;
-use crate::text::{GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG};
+use crate::text::describe::{self, Tokenizer};
+use crate::text::pieces::{Kind, Piece, Prefix, Usage};
+use crate::text::{self, GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG, word_piece};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
+use tokenizers::AddedToken;
 
 /// Kinds of tokens, as `tokenizer.ggml.token_type` has them.
 mod kind {
@@ -13,30 +18,40 @@ mod kind {
     pub(super) const UNKNOWN: i64 = 2;
     pub(super) const CONTROL: i64 = 3;
     pub(super) const USER: i64 = 4;
+    pub(super) const BYTE: i64 = 6;
 }
 
 /// `tokenizer.json`, `tokenizer_config.json` and `generation_config.json` of a file.
 pub(super) fn files(metadata: &Metadata<'_>) -> Result<Vec<(String, Vec<u8>)>, LoadError> {
     let vocabulary = Vocabulary::read(metadata)?;
     let field = "tokenizer.ggml.model";
-    let (tokenizer, add_bos) = match metadata.required(field, metadata.text(field)?)? {
-        "gpt2" => byte_level(metadata, &vocabulary)?,
-        "llama" => (sentence_piece(metadata, &vocabulary)?, true),
-        other => {
-            let reason = format!("`{other}` is not supported; supported are gpt2, llama");
-            return Err(metadata.error(field, reason));
-        }
+    let model = metadata.required(field, metadata.text(field)?)?;
+    let make = MODELS.iter().find(|(name, _)| *name == model);
+    let Some((_, make)) = make else {
+        let known: Vec<&str> = MODELS.iter().map(|(name, _)| *name).collect();
+        let reason = format!(
+            "`{model}` is not supported; supported are {}",
+            known.join(", ")
+        );
+        return Err(metadata.error(field, reason));
     };
+    let (tokenizer, add_bos) = make(metadata, &vocabulary)?;
     let mut config = Map::new();
     let add_bos = metadata
         .flag("tokenizer.ggml.add_bos_token")?
         .unwrap_or(add_bos);
     config.insert("add_bos_token".into(), add_bos.into());
+    if let Some(add_eos) = metadata.flag("tokenizer.ggml.add_eos_token")? {
+        config.insert("add_eos_token".into(), add_eos.into());
+    }
     for (name, key) in [
         ("bos_token", "bos"),
         ("eos_token", "eos"),
         ("unk_token", "unknown"),
         ("pad_token", "padding"),
+        ("cls_token", "cls"),
+        ("sep_token", "seperator"),
+        ("mask_token", "mask"),
     ] {
         if let Some((_, token)) = vocabulary.special(metadata, key)? {
             config.insert(name.into(), token.into());
@@ -55,7 +70,7 @@ pub(super) fn files(metadata: &Metadata<'_>) -> Result<Vec<(String, Vec<u8>)>, L
     }
     let generation = json!({ "eos_token_id": ends });
     Ok(vec![
-        (TOKENIZER.into(), tokenizer.to_string().into_bytes()),
+        (TOKENIZER.into(), tokenizer.json().to_string().into_bytes()),
         (
             TOKENIZER_CONFIG.into(),
             Value::Object(config).to_string().into_bytes(),
@@ -66,6 +81,21 @@ pub(super) fn files(metadata: &Metadata<'_>) -> Result<Vec<(String, Vec<u8>)>, L
         ),
     ])
 }
+
+/// The kinds of vocabulary, by the value of `tokenizer.ggml.model`.
+const MODELS: [(&str, Make); 5] = [
+    ("gpt2", byte_level),
+    ("llama", |metadata, vocabulary| {
+        pieces(metadata, vocabulary, false)
+    }),
+    ("t5", |metadata, vocabulary| {
+        pieces(metadata, vocabulary, true)
+    }),
+    ("gemma4", merged_pieces),
+    ("bert", word_pieces),
+];
+
+type Make = fn(&Metadata<'_>, &Vocabulary<'_>) -> Result<Made, LoadError>;
 
 struct Vocabulary<'a> {
     tokens: &'a [&'a str],
@@ -116,206 +146,168 @@ impl<'a> Vocabulary<'a> {
         }
     }
 
-    fn json(&self) -> Value {
+    fn json(&self) -> Map<String, Value> {
         let entries = self.ids.iter();
-        Value::Object(
-            entries
-                .map(|(token, id)| (token.to_string(), json!(id)))
-                .collect(),
-        )
+        entries
+            .map(|(token, id)| (token.to_string(), json!(id)))
+            .collect()
     }
 
     /// The tokens that are found in a text as they stand: those of the given kinds.
-    fn added(&self, kinds: &[i64]) -> Value {
+    fn added(&self, kinds: &[i64]) -> Vec<Value> {
         let added = self.tokens.iter().enumerate().filter_map(|(id, token)| {
             let own = self.kinds[id];
-            (kinds.contains(&own) && self.ids.get(token) == Some(&id)).then(|| {
-                json!({
-                    "id": id,
-                    "content": token,
-                    "single_word": false,
-                    "lstrip": false,
-                    "rstrip": false,
-                    "normalized": own == kind::USER,
-                    "special": own != kind::USER,
-                })
-            })
+            let token = AddedToken::from(*token, own != kind::USER);
+            (kinds.contains(&own) && self.ids.get(token.content.as_str()) == Some(&id))
+                .then(|| describe::added(id, &token))
         });
         added.collect()
     }
 }
 
-/// The contractions, words and whitespace that the patterns of Llama 3 and Qwen 2 share; `digits` is
-/// how many of them stand together.
-fn modern(digits: &str) -> String {
-    format!(
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-    )
-}
+/// What a kind of vocabulary is made into, and whether it adds a first token unless told.
+type Made = (Tokenizer, bool);
 
-/// How a text is cut before its bytes are merged, by the value of `tokenizer.ggml.pre`, and whether
-/// a first token is added unless the file says otherwise.
-fn cutting(pre: &str) -> Option<(Vec<Value>, bool)> {
-    let split = |pattern: &str| {
-        json!({
-            "type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false,
-        })
-    };
-    let bytes = |cut: bool| {
-        json!({
-            "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": cut,
-        })
-    };
-    Some(match pre {
-        "gpt-2" | "gpt2" => (vec![bytes(true)], false),
-        "smollm" => (
-            vec![
-                json!({"type": "Digits", "individual_digits": true}),
-                bytes(true),
-            ],
-            false,
-        ),
-        "llama-bpe" | "llama3" | "llama-v3" => (vec![split(&modern("{1,3}")), bytes(false)], true),
-        "qwen2" | "deepseek-r1-qwen" => (vec![split(&modern("")), bytes(false)], false),
-        "default" => (
-            vec![
-                split(r"[\p{P}\$\+<=>\^~\|]+"),
-                split(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"),
-                split(r"\p{N}+"),
-                split("[0-9][0-9][0-9]"),
-                bytes(false),
-            ],
-            false,
-        ),
-        _ => return None,
-    })
-}
-
-/// A tokenizer that merges bytes, and whether it adds a first token by default.
-fn byte_level(
-    metadata: &Metadata<'_>,
-    vocabulary: &Vocabulary<'_>,
-) -> Result<(Value, bool), LoadError> {
+/// A tokenizer that merges bytes.
+fn byte_level(metadata: &Metadata<'_>, vocabulary: &Vocabulary<'_>) -> Result<Made, LoadError> {
     let field = "tokenizer.ggml.pre";
     let pre = metadata.text(field)?.unwrap_or("default");
-    let (cut, add_bos) = cutting(pre).ok_or_else(|| {
-        let reason = format!(
-            "`{pre}` is not supported; supported are default, gpt-2, smollm, llama-bpe, qwen2"
-        );
-        metadata.error(field, reason)
+    let cutting = cutting::find(pre).map_err(|known| {
+        metadata.error(
+            field,
+            format!("`{pre}` is not supported; supported are {known}"),
+        )
     })?;
-    let field = "tokenizer.ggml.merges";
-    let merges = metadata.required(field, metadata.texts(field)?)?;
-    let merges: Vec<Value> = merges
-        .iter()
-        .map(|merge| {
-            // The first byte may itself stand for a space in other encodings, never in this one.
-            merge
-                .split_once(' ')
-                .map(|(left, right)| json!([left, right]))
-                .ok_or_else(|| metadata.error(field, format!("`{merge}` is not two tokens")))
-        })
-        .collect::<Result<_, _>>()?;
-    let normalizer = match pre {
-        "qwen2" => json!({"type": "NFC"}),
-        _ => Value::Null,
+    let mut model = describe::bpe(vocabulary.json(), merges(metadata)?);
+    model["ignore_merges"] = cutting.whole.into();
+    let tokenizer = Tokenizer {
+        added: vocabulary.added(&[kind::CONTROL, kind::USER]),
+        normalizer: cutting.normalizer,
+        pre_tokenizer: cutting.steps,
+        post_processor: Value::Null,
+        decoder: describe::byte_level_decoder(),
+        model,
     };
-    let tokenizer = json!({
-        "version": "1.0",
-        "truncation": null,
-        "padding": null,
-        "added_tokens": vocabulary.added(&[kind::CONTROL, kind::USER]),
-        "normalizer": normalizer,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": cut},
-        "post_processor": null,
-        "decoder": {
-            "type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true,
-        },
-        "model": {
-            "type": "BPE",
-            "dropout": null,
-            "unk_token": null,
-            "continuing_subword_prefix": null,
-            "end_of_word_suffix": null,
-            "fuse_unk": false,
-            "byte_fallback": false,
-            // Llama 3 takes a word that is a token whole, whatever its merges.
-            "ignore_merges": matches!(pre, "llama-bpe" | "llama3" | "llama-v3"),
-            "vocab": vocabulary.json(),
-            "merges": merges,
-        },
-    });
-    Ok((tokenizer, add_bos))
+    Ok((tokenizer, cutting.add_bos))
 }
 
-/// A tokenizer of SentencePiece's kind: pieces with scores, spaces as U+2581, unknown characters as
-/// bytes. Its merges are the ways to split a piece in two, those of the best pieces first.
-fn sentence_piece(
+fn merges(metadata: &Metadata<'_>) -> Result<Vec<Value>, LoadError> {
+    let field = "tokenizer.ggml.merges";
+    let merges = metadata.required(field, metadata.texts(field)?)?;
+    let pair = |merge: &&str| {
+        // A token may itself start with a space in vocabularies of pieces.
+        let at = merge.char_indices().skip(1).find(|&(_, c)| c == ' ');
+        at.map(|(at, _)| json!([merge[..at], merge[at + 1..]]))
+            .ok_or_else(|| metadata.error(field, format!("`{merge}` is not two tokens")))
+    };
+    merges.iter().map(pair).collect()
+}
+
+/// A tokenizer of SentencePiece's kind: pieces with scores.
+fn pieces(
     metadata: &Metadata<'_>,
     vocabulary: &Vocabulary<'_>,
-) -> Result<Value, LoadError> {
+    unigram: bool,
+) -> Result<Made, LoadError> {
     let field = "tokenizer.ggml.scores";
     let scores = metadata.optional(field, "a list of f32", Metadatum::floats)?;
     let scores: Vec<f32> = metadata.required(field, scores)?.collect();
     if scores.len() != vocabulary.tokens.len() {
         return Err(metadata.error(field, "must have one entry for each token"));
     }
-    let mut merges = Vec::new();
-    for (id, token) in vocabulary.tokens.iter().enumerate() {
-        // Longer pieces than this would take quadratic time, and no published vocabulary has one.
-        if !matches!(vocabulary.kinds[id], kind::NORMAL | kind::USER) || token.len() > 512 {
-            continue;
-        }
-        for (at, _) in token.char_indices().skip(1) {
-            let (left, right) = token.split_at(at);
-            if let (Some(&a), Some(&b)) = (vocabulary.ids.get(left), vocabulary.ids.get(right)) {
-                merges.push((scores[id], a, b, left, right));
+    let parts = vocabulary.tokens.iter().zip(&vocabulary.kinds).zip(scores);
+    let pieces: Vec<Piece<'_>> = parts
+        .map(|((&text, &kind), score)| Piece {
+            text,
+            score: if score.is_finite() { score } else { 0.0 },
+            kind: Kind::from_number(kind).unwrap_or(Kind::Normal),
+        })
+        .collect();
+    let flag = |name: &str, otherwise: bool| {
+        let flag = metadata.flag(&format!("tokenizer.ggml.{name}"))?;
+        Ok::<bool, LoadError>(flag.unwrap_or(otherwise))
+    };
+    let field = "tokenizer.ggml.precompiled_charsmap";
+    let characters = metadata.optional(field, "a list of bytes", Metadatum::integers)?;
+    let characters = characters.map(|bytes| bytes.map(|byte| byte as u8).collect::<Vec<u8>>());
+    let unknown = vocabulary.special(metadata, "unknown")?;
+    let usage = Usage {
+        unigram,
+        bytes: vocabulary.kinds.contains(&kind::BYTE),
+        unknown: unknown.map_or(0, |(id, _)| id),
+        prefix: match flag("add_space_prefix", true)? {
+            true => Prefix::Always,
+            false => Prefix::Never,
+        },
+        squeeze: flag("remove_extra_whitespaces", false)?,
+        characters: characters.as_deref().filter(|map| !map.is_empty()),
+    };
+    let tokenizer = text::pieces::tokenizer(&pieces, usage)
+        .map_err(|reason| metadata.error("tokenizer.ggml.tokens", reason))?;
+    Ok((tokenizer, true))
+}
+
+/// A tokenizer that merges characters, spaces as U+2581, by a list of merges, as Gemma 4's.
+fn merged_pieces(metadata: &Metadata<'_>, vocabulary: &Vocabulary<'_>) -> Result<Made, LoadError> {
+    let unknown = vocabulary.special(metadata, "unknown")?;
+    let mut model = describe::bpe(vocabulary.json(), merges(metadata)?);
+    model["unk_token"] = unknown.map(|(_, token)| token).into();
+    model["fuse_unk"] = true.into();
+    model["byte_fallback"] = true.into();
+    let tokenizer = Tokenizer {
+        added: vocabulary.added(&[kind::UNKNOWN, kind::CONTROL, kind::USER]),
+        normalizer: vec![describe::replace(" ", describe::SPACE)],
+        decoder: describe::pieces_decoder(false),
+        model,
+        ..Tokenizer::default()
+    };
+    Ok((tokenizer, true))
+}
+
+/// BERT's tokenizer. Its words carry a mark in front here, and their inner parts none, where the
+/// original has none and `##`.
+fn word_pieces(metadata: &Metadata<'_>, vocabulary: &Vocabulary<'_>) -> Result<Made, LoadError> {
+    let spelled = |(&token, &own): (&&str, &i64)| match token.strip_prefix(describe::SPACE) {
+        _ if own != kind::NORMAL => token.to_string(),
+        Some(word) => word.to_string(),
+        None => format!("##{token}"),
+    };
+    let words = vocabulary.tokens.iter().zip(&vocabulary.kinds);
+    let words: Vec<String> = words.map(spelled).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut roles = [""; 3];
+    let keys = [
+        ["cls", "bos"],
+        ["seperator", "separator"],
+        ["unknown", "unk"],
+    ];
+    for (role, keys) in roles.iter_mut().zip(keys) {
+        for key in keys.iter().rev() {
+            if let Some((id, _)) = vocabulary.special(metadata, key)? {
+                *role = words[id];
             }
         }
+        if role.is_empty() {
+            let field = format!("tokenizer.ggml.{}_token_id", keys[0]);
+            return Err(metadata.error(&field, "is missing"));
+        }
     }
-    merges.sort_by(|x, y| y.0.total_cmp(&x.0).then((x.1, x.2).cmp(&(y.1, y.2))));
-    let merges: Vec<Value> = merges
-        .into_iter()
-        .map(|(_, _, _, left, right)| json!([left, right]))
+    let special = words.iter().zip(&vocabulary.kinds);
+    let special: Vec<&str> = special
+        .filter(|&(_, &own)| own == kind::CONTROL)
+        .map(|(&word, _)| word)
         .collect();
-    let prefix = metadata
-        .flag("tokenizer.ggml.add_space_prefix")?
-        .unwrap_or(true);
-    let mut normalizers = vec![json!({
-        "type": "Replace", "pattern": {"String": " "}, "content": "\u{2581}",
-    })];
-    let mut decoders = vec![
-        json!({"type": "Replace", "pattern": {"String": "\u{2581}"}, "content": " "}),
-        json!({"type": "ByteFallback"}),
-        json!({"type": "Fuse"}),
-    ];
-    if prefix {
-        normalizers.insert(0, json!({"type": "Prepend", "prepend": "\u{2581}"}));
-        decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
-    }
-    let unknown = vocabulary
-        .special(metadata, "unknown")?
-        .map(|(_, token)| token);
-    Ok(json!({
-        "version": "1.0",
-        "truncation": null,
-        "padding": null,
-        "added_tokens": vocabulary.added(&[kind::UNKNOWN, kind::CONTROL, kind::USER]),
-        "normalizer": {"type": "Sequence", "normalizers": normalizers},
-        "pre_tokenizer": null,
-        "post_processor": null,
-        "decoder": {"type": "Sequence", "decoders": decoders},
-        "model": {
-            "type": "BPE",
-            "dropout": null,
-            "unk_token": unknown,
-            "continuing_subword_prefix": null,
-            "end_of_word_suffix": null,
-            "fuse_unk": true,
-            "byte_fallback": true,
-            "ignore_merges": false,
-            "vocab": vocabulary.json(),
-            "merges": merges,
-        },
-    }))
+    // Whether letters become small is not told; a vocabulary without large ones tells it.
+    let large = |word: &&str| !special.contains(word) && word.chars().any(char::is_uppercase);
+    let usage = word_piece::Usage {
+        lowercase: !words.iter().any(large),
+        strip_accents: None,
+        cut_chinese: true,
+    };
+    let tokenizer = word_piece::describe(&words, usage, &special, roles)
+        .map_err(|reason| metadata.error("tokenizer.ggml.tokens", reason))?;
+    Ok((tokenizer, false))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,14 +1,18 @@
 //! Chat templates: Jinja as Hugging Face transformers runs it.
 
+mod json;
+mod time;
+
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Serde, Value};
+use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error, ErrorKind};
 use serde::Serialize;
-use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
-use std::io;
 
-/// Steps that a template may take, so that a hostile one ends.
-const FUEL: u64 = 20_000_000;
+/// Work that a template may do, so that a hostile one ends. A unit pays for one step or 64 bytes, so
+/// that this bounds the memory of a rendering too, at 256 MiB.
+const FUEL: u64 = 4 << 20;
+/// The longest template; the longest published ones have a tenth of that.
+const LONGEST: usize = 1 << 20;
 /// The template's name in the environment.
 const NAME: &str = "chat_template";
 
@@ -18,12 +22,24 @@ pub(super) struct Template {
     environment: Environment<'static>,
 }
 
+/// Why a template gave no text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// It called `raise_exception` with this message.
+    Raised(String),
+    /// It failed; what and where.
+    Other(String),
+}
+
 impl Template {
     /// Compiles `source`.
     ///
     /// # Errors
     /// The syntax error, with its line.
     pub(super) fn new(source: &str) -> Result<Self, String> {
+        if source.len() > LONGEST {
+            return Err(format!("is longer than {LONGEST} bytes"));
+        }
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder()
             .trim_blocks(true)
@@ -35,9 +51,11 @@ impl Template {
         environment.set_fuel(Some(FUEL));
         environment
             .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.add_filter("tojson", to_json);
+        environment.add_filter("tojson", json::to_json);
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", strftime_now);
+        environment.add_function("joiner", minijinja_contrib::globals::joiner);
+        environment.add_function("cycler", minijinja_contrib::globals::cycler);
         environment
             .add_template_owned(NAME, without_generation_marks(source))
             .map_err(|error| describe(&error))?;
@@ -48,19 +66,35 @@ impl Template {
     ///
     /// # Errors
     /// What the template raised, or where it failed.
-    pub(super) fn render(&self, variables: impl Serialize) -> Result<String, String> {
+    pub(super) fn render(&self, variables: impl Serialize) -> Result<String, Failure> {
         self.environment
             .get_template(NAME)
             .and_then(|template| template.render(Value::from(Serde(variables))))
-            .map_err(|error| describe(&error))
+            .map_err(|error| match raised(&error) {
+                Some(message) => Failure::Raised(message),
+                None => Failure::Other(describe(&error)),
+            })
     }
+}
+
+/// What `raise_exception` was called with, if `error` comes from it.
+fn raised(error: &Error) -> Option<String> {
+    let mut at: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = at {
+        if let Some(Raised(message)) = error.downcast_ref() {
+            return Some(message.clone());
+        }
+        at = error.source();
+    }
+    None
 }
 
 /// An error with the detail and line that the template engine knows.
 fn describe(error: &Error) -> String {
-    let what = error
-        .detail()
-        .map_or_else(|| error.kind().to_string(), str::to_string);
+    let what = match error.detail() {
+        Some(detail) => detail.to_string(),
+        None => error.kind().to_string(),
+    };
     match error.line() {
         Some(line) => format!("{what} (line {line} of the template)"),
         None => what,
@@ -68,7 +102,7 @@ fn describe(error: &Error) -> String {
 }
 
 /// transformers marks what the assistant says by `{% generation %}` for training; it prints nothing,
-/// and the engine does not know it, so that an always-true condition takes its place.
+/// and the engine does not know it, so that another block with a scope of its own takes its place.
 fn without_generation_marks(source: &str) -> String {
     let mut result = String::with_capacity(source.len());
     let mut rest = source;
@@ -80,8 +114,8 @@ fn without_generation_marks(source: &str) -> String {
         let word = tag[2..tag.len() - 2].trim_matches(['-', '+', ' ', '\t', '\n', '\r']);
         result.push_str(&rest[..at]);
         match word {
-            "generation" => result.push_str(&tag.replace("generation", "if true")),
-            "endgeneration" => result.push_str(&tag.replace("endgeneration", "endif")),
+            "generation" => result.push_str(&tag.replace("generation", "with")),
+            "endgeneration" => result.push_str(&tag.replace("endgeneration", "endwith")),
             _ => result.push_str(tag),
         }
         rest = &rest[end..];
@@ -90,64 +124,19 @@ fn without_generation_marks(source: &str) -> String {
     result
 }
 
-fn raise_exception(message: String) -> Result<Value, Error> {
-    Err(Error::new(ErrorKind::InvalidOperation, message))
+/// The mark of an error that the template raised itself.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Raised(String);
+
+fn raise_exception(message: Value) -> Result<Value, Error> {
+    let message = message.to_string();
+    let error = Error::new(ErrorKind::InvalidOperation, message.clone());
+    Err(error.with_source(Raised(message)))
 }
 
-fn strftime_now(format: String) -> Result<String, Error> {
-    jiff::fmt::strtime::format(&format, &jiff::Zoned::now()).map_err(|error| {
-        let reason = format!("strftime_now: {error}");
-        Error::new(ErrorKind::InvalidOperation, reason)
-    })
-}
-
-/// `json.dumps` of Python, as transformers gives it to templates: no escaping for HTML, characters
-/// beyond ASCII as they are, a space after `,` and `:`.
-fn to_json(value: Value, options: Kwargs) -> Result<Value, Error> {
-    let indent: Option<usize> = options.get("indent")?;
-    for ignored in ["ensure_ascii", "sort_keys", "separators"] {
-        let _: Option<Value> = options.get(ignored)?;
-    }
-    options.assert_all_used()?;
-    let mut bytes = Vec::new();
-    let written = match indent {
-        None => value.serialize(&mut Serializer::with_formatter(&mut bytes, Python)),
-        Some(indent) => {
-            let indent = " ".repeat(indent.min(16));
-            let pretty = PrettyFormatter::with_indent(indent.as_bytes());
-            value.serialize(&mut Serializer::with_formatter(&mut bytes, pretty))
-        }
-    };
-    let text = written
-        .map_err(|error| error.to_string())
-        .and_then(|()| String::from_utf8(bytes).map_err(|error| error.to_string()));
-    text.map(Value::from_safe_string)
-        .map_err(|error| Error::new(ErrorKind::InvalidOperation, format!("tojson: {error}")))
-}
-
-/// The separators of Python's `json.dumps`.
-struct Python;
-
-impl Formatter for Python {
-    fn begin_array_value<W: ?Sized + io::Write>(
-        &mut self,
-        to: &mut W,
-        first: bool,
-    ) -> io::Result<()> {
-        to.write_all(if first { b"" } else { b", " })
-    }
-
-    fn begin_object_key<W: ?Sized + io::Write>(
-        &mut self,
-        to: &mut W,
-        first: bool,
-    ) -> io::Result<()> {
-        to.write_all(if first { b"" } else { b", " })
-    }
-
-    fn begin_object_value<W: ?Sized + io::Write>(&mut self, to: &mut W) -> io::Result<()> {
-        to.write_all(b": ")
-    }
+fn strftime_now(format: &str) -> String {
+    time::format(format, &jiff::Zoned::now())
 }
 
 #[cfg(test)]
@@ -160,7 +149,11 @@ mod tests {
             "messages": [{"role": "user", "content": " Hé <b> "}],
             "tool": {"name": "f", "arguments": {"b": [1, 2.5], "a": null}},
         });
-        let result = Template::new(source).and_then(|template| template.render(variables));
+        let result = Template::new(source).and_then(|template| {
+            template.render(variables).map_err(|failure| match failure {
+                Failure::Raised(message) | Failure::Other(message) => message,
+            })
+        });
         match (result, expect) {
             (Ok(text), Ok(expect)) => assert_eq!(text, expect, "{source}"),
             (Err(error), Err(expect)) => assert!(error.contains(expect), "{source}: {error}"),
