@@ -298,7 +298,8 @@ fn word_pieces(metadata: &Metadata<'_>, vocabulary: &Vocabulary<'_>) -> Result<M
         .map(|(&word, _)| word)
         .collect();
     // Whether letters become small is not told; a vocabulary without large ones tells it.
-    let large = |word: &&str| !special.contains(word) && word.chars().any(char::is_uppercase);
+    let large =
+        |word: &&str| !special.contains(word) && word.contains(|c: char| c.is_ascii_uppercase());
     let usage = word_piece::Usage {
         lowercase: !words.iter().any(large),
         strip_accents: None,

@@ -137,7 +137,7 @@ const ROWS: [Row; 17] = [
         Cut::Digits,
     )
     .compose(),
-    row(&["qwen35"], Cut::Marks).compose(),
+    row(&["qwen35"], Cut::Marks),
     row(&["gpt-4o", "llama4", "minimax-m2"], Cut::Cased),
     row(&["tekken"], Cut::CasedDigits).whole().add_bos(),
     row(&["kimi-k2"], Cut::Han),
