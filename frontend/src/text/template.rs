@@ -4,7 +4,7 @@ mod json;
 mod time;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Serde, Value};
+use minijinja::value::{Serde, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind};
 use serde::Serialize;
 
@@ -37,6 +37,14 @@ impl Template {
     /// # Errors
     /// The syntax error, with its line.
     pub(super) fn new(source: &str) -> Result<Self, String> {
+        Self::at(source, jiff::Zoned::now)
+    }
+
+    /// As [`Template::new`], with a clock.
+    fn at(
+        source: &str,
+        clock: impl Fn() -> jiff::Zoned + Send + Sync + 'static,
+    ) -> Result<Self, String> {
         if source.len() > LONGEST {
             return Err(format!("is longer than {LONGEST} bytes"));
         }
@@ -52,8 +60,13 @@ impl Template {
         environment
             .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_filter("tojson", json::to_json);
+        environment.add_test("iterable", is_iterable);
+        environment.add_test("sequence", is_sequence);
+        environment.add_test("number", is_number);
         environment.add_function("raise_exception", raise_exception);
-        environment.add_function("strftime_now", strftime_now);
+        environment.add_function("strftime_now", move |format: &str| {
+            time::format(format, &clock())
+        });
         environment.add_function("joiner", minijinja_contrib::globals::joiner);
         environment.add_function("cycler", minijinja_contrib::globals::cycler);
         environment
@@ -75,6 +88,22 @@ impl Template {
                 None => Failure::Other(describe(&error)),
             })
     }
+}
+
+/// As Python tells what a loop can run over: texts and what is not defined, but not none.
+fn is_iterable(value: &Value) -> bool {
+    is_sequence(value) || value.kind() == ValueKind::Iterable
+}
+
+/// As Python tells what has a length and places: texts and mappings too.
+fn is_sequence(value: &Value) -> bool {
+    use ValueKind::{Bytes, Map, Seq, String, Undefined};
+    matches!(value.kind(), String | Bytes | Seq | Map | Undefined)
+}
+
+/// In Python the truth values are numbers.
+fn is_number(value: &Value) -> bool {
+    matches!(value.kind(), ValueKind::Number | ValueKind::Bool)
 }
 
 /// What `raise_exception` was called with, if `error` comes from it.
@@ -135,70 +164,5 @@ fn raise_exception(message: Value) -> Result<Value, Error> {
     Err(error.with_source(Raised(message)))
 }
 
-fn strftime_now(format: &str) -> String {
-    time::format(format, &jiff::Zoned::now())
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn check(source: &str, expect: Result<&str, &str>) {
-        let variables = json!({
-            "messages": [{"role": "user", "content": " Hé <b> "}],
-            "tool": {"name": "f", "arguments": {"b": [1, 2.5], "a": null}},
-        });
-        let result = Template::new(source).and_then(|template| {
-            template.render(variables).map_err(|failure| match failure {
-                Failure::Raised(message) | Failure::Other(message) => message,
-            })
-        });
-        match (result, expect) {
-            (Ok(text), Ok(expect)) => assert_eq!(text, expect, "{source}"),
-            (Err(error), Err(expect)) => assert!(error.contains(expect), "{source}: {error}"),
-            (result, _) => panic!("{source}: {result:?}"),
-        }
-    }
-
-    #[test]
-    fn templates_run_as_in_transformers() {
-        check("{{ messages[0].content.strip() }}", Ok("Hé <b>"));
-        check("{{ messages[0]['content'].split('<')[0] }}", Ok(" Hé "));
-        check("{{ messages | length }}{{ nothing }}", Ok("1"));
-        // Blocks take the line's indentation and end with them, as transformers sets Jinja up.
-        check("a\n  {% if true %}\nb\n  {% endif %}\nc", Ok("a\nb\nc"));
-        check(
-            "{{ tool | tojson }}",
-            Ok(r#"{"name": "f", "arguments": {"b": [1, 2.5], "a": null}}"#),
-        );
-        check("{{ messages[0].content | tojson }}", Ok("\" Hé <b> \""));
-        check("{{ [1] | tojson(indent=2) }}", Ok("[\n  1\n]"));
-        check(
-            "{% for m in messages %}{% generation %}x{% endgeneration %}{% endfor %}",
-            Ok("x"),
-        );
-        check(
-            "{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}",
-            Ok("01"),
-        );
-        check(
-            "{% set ns = namespace(n=0) %}{% set ns.n = 3 %}{{ ns.n }}",
-            Ok("3"),
-        );
-        check("{{ strftime_now('%%') }}", Ok("%"));
-        check(
-            "{% if strftime_now('%Y-%m-%d %d %b %Y %H:%M:%S %A %B %j')|length > 40 %}y{% endif %}",
-            Ok("y"),
-        );
-        check(
-            "{{ raise_exception('roles must alternate') }}",
-            Err("roles must alternate"),
-        );
-        check(
-            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-            Err("fuel"),
-        );
-        check("\n{% if %}", Err("line 2"));
-    }
-}
+mod tests;

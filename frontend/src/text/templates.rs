@@ -81,7 +81,13 @@ impl Templates {
                 .map_err(|reason| fields.error(field, format!("`{name}`: {reason}")))?;
             self.set(name, template);
         }
-        Ok(())
+        match self.get(DEFAULT) {
+            Some(_) => Ok(()),
+            None => {
+                let reason = format!("is a list without a template named `{DEFAULT}`");
+                Err(fields.error(field, reason))
+            }
+        }
     }
 
     /// Puts `template` in the place of the one called `name`.
@@ -98,16 +104,10 @@ impl Templates {
         found.map(|(_, template)| template)
     }
 
-    /// The template for a conversation, with or without tools. One without a name that says what it
-    /// is for serves where it is the only one.
+    /// The template for a conversation, with or without tools.
     pub(super) fn choose(&self, tools: bool) -> Option<&Template> {
         let for_tools = tools.then(|| self.get(TOOL_USE)).flatten();
-        for_tools
-            .or_else(|| self.get(DEFAULT))
-            .or_else(|| match self.named.as_slice() {
-                [(_, only)] => Some(only),
-                _ => None,
-            })
+        for_tools.or_else(|| self.get(DEFAULT))
     }
 
     /// The templates' names.

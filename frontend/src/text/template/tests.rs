@@ -1,0 +1,166 @@
+use super::*;
+use serde_json::{Value as Json, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+fn check(source: &str, expect: Result<&str, &str>) {
+    let variables = json!({
+        "messages": [{"role": "user", "content": " Hé <b> "}],
+        "tool": {"name": "f", "arguments": {"b": [1, 2.5], "a": null}},
+    });
+    let result = Template::new(source).and_then(|template| {
+        template.render(variables).map_err(|failure| match failure {
+            Failure::Raised(message) | Failure::Other(message) => message,
+        })
+    });
+    match (result, expect) {
+        (Ok(text), Ok(expect)) => assert_eq!(text, expect, "{source}"),
+        (Err(error), Err(expect)) => assert!(error.contains(expect), "{source}: {error}"),
+        (result, _) => panic!("{source}: {result:?}"),
+    }
+}
+
+#[test]
+fn templates_run_as_in_transformers() {
+    check("{{ messages[0].content.strip() }}", Ok("Hé <b>"));
+    check("{{ messages[0]['content'].split('<')[0] }}", Ok(" Hé "));
+    check("{{ messages | length }}{{ nothing }}", Ok("1"));
+    // Blocks take the line's indentation and end with them, as transformers sets Jinja up.
+    check("a\n  {% if true %}\nb\n  {% endif %}\nc", Ok("a\nb\nc"));
+    check(
+        "{{ tool | tojson }}",
+        Ok(r#"{"name": "f", "arguments": {"b": [1, 2.5], "a": null}}"#),
+    );
+    check("{{ messages[0].content | tojson }}", Ok("\" Hé <b> \""));
+    check("{{ [1] | tojson(indent=2) }}", Ok("[\n  1\n]"));
+    check(
+        "{% for m in messages %}{% generation %}x{% endgeneration %}{% endfor %}",
+        Ok("x"),
+    );
+    check(
+        "{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}",
+        Ok("01"),
+    );
+    check(
+        "{% set ns = namespace(n=0) %}{% set ns.n = 3 %}{{ ns.n }}",
+        Ok("3"),
+    );
+    check("{{ strftime_now('%%') }}", Ok("%"));
+    check(
+        "{% if strftime_now('%Y-%m-%d %d %b %Y %H:%M:%S %A %B %j')|length > 40 %}y{% endif %}",
+        Ok("y"),
+    );
+    check(
+        "{{ raise_exception('roles must alternate') }}",
+        Err("roles must alternate"),
+    );
+    check(
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        Err("fuel"),
+    );
+    check("\n{% if %}", Err("line 2"));
+}
+
+/// Published templates, conversations, and the start of the sha256 of what transformers renders.
+#[derive(serde::Deserialize)]
+struct Published {
+    variables: serde_json::Map<String, Json>,
+    conversations: BTreeMap<String, serde_json::Map<String, Json>>,
+    templates: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// Published templates do not travel with the repository: `MLXCEL_TEMPLATES` names a folder with
+/// `NAME.jinja` for each name in `tests/templates/published.json`.
+#[test]
+#[ignore = "needs MLXCEL_TEMPLATES, see tests/templates/README.md"]
+fn published_templates_render_as_in_transformers() {
+    let folder = std::env::var_os("MLXCEL_TEMPLATES").expect("MLXCEL_TEMPLATES");
+    let published: Published =
+        serde_json::from_str(include_str!("../../../tests/templates/published.json"))
+            .expect("recorded renderings");
+    let mut found = Vec::new();
+    for (name, expected) in &published.templates {
+        let file = Path::new(&folder).join(format!("{name}.jinja"));
+        let source = std::fs::read_to_string(file).expect("a template");
+        let template = match Template::at(&source, noon) {
+            Ok(template) => template,
+            Err(error) => {
+                found.push(format!("{name}: {error}"));
+                continue;
+            }
+        };
+        for (conversation, expected) in expected {
+            let mut variables = published.variables.clone();
+            variables.extend(published.conversations[conversation].clone());
+            let own = match template.render(crate::text::conversation::normalize(variables)) {
+                Ok(text) => {
+                    if let Some(folder) = std::env::var_os("MLXCEL_RENDERED") {
+                        let file = Path::new(&folder).join(format!("{name}@{conversation}"));
+                        std::fs::write(file, &text).expect("a folder to write to");
+                    }
+                    digest(&text)
+                }
+                Err(Failure::Raised(_)) => "raised".into(),
+                Err(Failure::Other(reason)) => format!("failed: {reason}"),
+            };
+            // Where Python fails on a type, rendering something is no fault.
+            if &own != expected && expected != "failed" {
+                found.push(format!("{name} {conversation}: {own}, expected {expected}"));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}:\n{}", found.len(), found.join("\n"));
+}
+
+fn digest(text: &str) -> String {
+    use sha2::Digest;
+    let digest = sha2::Sha256::digest(text.as_bytes());
+    digest
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// The time of the recorded renderings.
+fn noon() -> jiff::Zoned {
+    let time = jiff::civil::date(2024, 7, 5).at(9, 8, 7, 0);
+    time.to_zoned(jiff::tz::TimeZone::UTC).expect("a time")
+}
+
+/// Templates, and what transformers makes of them.
+#[derive(serde::Deserialize)]
+struct Rendered {
+    variables: serde_json::Map<String, Json>,
+    cases: Vec<(String, Json)>,
+}
+
+#[test]
+fn templates_render_as_recorded() {
+    let rendered: Rendered =
+        serde_json::from_str(include_str!("../../../tests/templates/rendered.json"))
+            .expect("recorded renderings");
+    let mut found = Vec::new();
+    for (source, expect) in &rendered.cases {
+        let variables = crate::text::conversation::normalize(rendered.variables.clone());
+        let own = match Template::new(source) {
+            Ok(template) => template.render(variables),
+            Err(error) => Err(Failure::Other(error)),
+        };
+        let right = match (&own, expect) {
+            (Ok(text), Json::String(expect)) => text == expect,
+            (Err(Failure::Raised(message)), expect) => expect["raised"] == message.as_str(),
+            (Err(Failure::Other(_)), expect) => expect["failed"].is_string(),
+            (Ok(_), _) => false,
+        };
+        if !right {
+            found.push(format!("{source}\n  {own:?}\n  {expect}"));
+        }
+    }
+    assert!(
+        found.is_empty(),
+        "{} differ:\n{}",
+        found.len(),
+        found.join("\n")
+    );
+}
