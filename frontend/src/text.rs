@@ -302,13 +302,8 @@ impl Text {
             }
             _ => json!({ "eos_token_id": self.end_tokens }),
         };
-        let mut files: Vec<_> = self
-            .files
-            .files
-            .iter()
-            .filter(|(name, _)| name != GENERATION_CONFIG)
-            .cloned()
-            .collect();
+        let mut files = self.files.flat();
+        files.retain(|(name, _)| name != GENERATION_CONFIG);
         files.push((
             GENERATION_CONFIG.into(),
             format!("{generation:#}\n").into_bytes(),

@@ -1,7 +1,7 @@
 //! Vocabularies of every form give the ids and texts that their own libraries give; what those gave is
 //! recorded in `tokenizers/expected.json`, see `tokenizers/README.md`.
 
-use mlxcel_frontend::Text;
+use mlxcel_frontend::{Text, TextError};
 use mlxcel_test_support::repository;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -81,6 +81,65 @@ fn ranks() {
     check("ranks-qwen");
     check("ranks-kimi");
     check("ranks-llama3");
+}
+
+fn copy(name: &str) -> tempfile::TempDir {
+    let to = tempfile::tempdir().expect("a folder");
+    mlxcel_test_support::copy_folder(&folder().join(name), to.path());
+    to
+}
+
+#[test]
+fn templates_are_found_and_travel_with_an_artifact() {
+    let model = copy("bytes-qwen2");
+    let write = |name: &str, text: &str| {
+        let file = model.path().join(name);
+        std::fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+        std::fs::write(file, text).expect("a file");
+    };
+    write(
+        "chat_template.jinja",
+        "plain {{ messages | length }} {{ eos_token }}",
+    );
+    write(
+        "additional_chat_templates/tool_use.jinja",
+        "tools {{ tools | length }}",
+    );
+    write(
+        "additional_chat_templates/rag.jinja",
+        "{{ raise_exception('no documents') }}",
+    );
+    let check = |folder: &Path| {
+        let text = Text::from_folder(folder).expect("a text");
+        let render = |tools: serde_json::Value| {
+            let mut variables = serde_json::Map::new();
+            variables.insert("messages".into(), serde_json::json!([]));
+            variables.insert("tools".into(), tools);
+            text.render(variables).expect("a rendering")
+        };
+        assert_eq!(render(serde_json::Value::Null), "plain 0 <|im_end|>");
+        assert_eq!(render(serde_json::json!([])), "plain 0 <|im_end|>");
+        assert_eq!(render(serde_json::json!([{}, {}])), "tools 2");
+        match text.render_named("rag", serde_json::Map::new()) {
+            Err(TextError::Refused { message, .. }) => assert_eq!(message, "no documents"),
+            other => panic!("{other:?}"),
+        }
+        let mut names: Vec<&str> = text.templates().collect();
+        names.sort_unstable();
+        assert_eq!(names, ["default", "rag", "tool_use"]);
+        text
+    };
+    let text = check(model.path());
+    let artifact = tempfile::tempdir().expect("a folder");
+    for (name, bytes) in text.files() {
+        std::fs::write(artifact.path().join(name), bytes).expect("a file without a folder");
+    }
+    let again = check(artifact.path());
+    let input = "The <|im_start|>river <sep> ";
+    assert_eq!(
+        text.encode(input, true).expect("tokens"),
+        again.encode(input, true).expect("tokens")
+    );
 }
 
 /// Published tokenizers, which do not travel with the repository: `MLXCEL_TOKENIZERS` names a folder

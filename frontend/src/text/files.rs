@@ -1,7 +1,7 @@
 //! The text files of a model: which there are, and their bytes.
 
 use crate::{LoadError, map};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
 /// Name of the tokenizer.
@@ -147,6 +147,45 @@ impl TextFiles {
         self.get(name)
             .map(|bytes| map::parse_json(&self.path(name), bytes))
             .transpose()
+    }
+
+    /// The files without folders, for a place that has none: templates of several files become the
+    /// list of them that `tokenizer_config.json` may have.
+    pub(super) fn flat(&self) -> Vec<(String, Vec<u8>)> {
+        let mut list: Vec<Value> = Vec::new();
+        for (file, name) in self.more_templates() {
+            if let Ok(Some(source)) = self.text(file) {
+                list.push(json!({ "name": name, "template": source }));
+            }
+        }
+        if list.is_empty() {
+            return self.files.clone();
+        }
+        let mut config = match self.json(TOKENIZER_CONFIG) {
+            Ok(Some(Value::Object(config))) => config,
+            _ => Map::new(),
+        };
+        let other = match self.json(TEMPLATE_JSON) {
+            Ok(Some(mut file)) => file["chat_template"].take(),
+            _ => config.get("chat_template").cloned().unwrap_or_default(),
+        };
+        match (self.text(TEMPLATE), other) {
+            (Ok(Some(source)), _) => list.push(json!({ "name": "default", "template": source })),
+            (_, Value::String(source)) => {
+                list.push(json!({ "name": "default", "template": source }));
+            }
+            (_, Value::Array(named)) => list.extend(named),
+            _ => {}
+        }
+        config.insert("chat_template".into(), list.into());
+        let replaced = [TOKENIZER_CONFIG, TEMPLATE, TEMPLATE_JSON];
+        let kept = |(name, _): &&(String, Vec<u8>)| {
+            !replaced.contains(&name.as_str()) && !name.starts_with(MORE_TEMPLATES)
+        };
+        let mut files: Vec<_> = self.files.iter().filter(kept).cloned().collect();
+        let config = Value::Object(config).to_string().into_bytes();
+        files.push((TOKENIZER_CONFIG.into(), config));
+        files
     }
 
     /// The templates beside the default one: file and name.
