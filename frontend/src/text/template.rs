@@ -9,8 +9,11 @@ use minijinja::{Environment, Error, ErrorKind};
 use serde::Serialize;
 
 /// Work that a template may do, so that a hostile one ends. A unit pays for one step or 64 bytes, so
-/// that this bounds the memory of a rendering too, at 256 MiB.
-const FUEL: u64 = 4 << 20;
+/// that this bounds the memory of a rendering too, at 128 MiB.
+const FUEL: u64 = 2 << 20;
+/// The stack for templates, of which only what is used takes memory. What a template may make by all
+/// of its work, lists in lists, is printed and dropped level by level.
+const STACK: usize = 1 << 30;
 /// The longest template; the longest published ones have a tenth of that.
 const LONGEST: usize = 1 << 20;
 /// The template's name in the environment.
@@ -48,6 +51,13 @@ impl Template {
         if source.len() > LONGEST {
             return Err(format!("is longer than {LONGEST} bytes"));
         }
+        on_large_stack(|| Self::compile(source, clock))?
+    }
+
+    fn compile(
+        source: &str,
+        clock: impl Fn() -> jiff::Zoned + Send + Sync + 'static,
+    ) -> Result<Self, String> {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder()
             .trim_blocks(true)
@@ -79,7 +89,11 @@ impl Template {
     ///
     /// # Errors
     /// What the template raised, or where it failed.
-    pub(super) fn render(&self, variables: impl Serialize) -> Result<String, Failure> {
+    pub(super) fn render(&self, variables: impl Serialize + Send) -> Result<String, Failure> {
+        on_large_stack(|| self.run(variables)).unwrap_or_else(|reason| Err(Failure::Other(reason)))
+    }
+
+    fn run(&self, variables: impl Serialize) -> Result<String, Failure> {
         self.environment
             .get_template(NAME)
             .and_then(|template| template.render(Value::from(Serde(variables))))
@@ -88,6 +102,19 @@ impl Template {
                 None => Failure::Other(describe(&error)),
             })
     }
+}
+
+/// Runs `work` on a thread with a stack of [`STACK`]; a panic in it becomes an error.
+fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("template".into())
+            .stack_size(STACK)
+            .spawn_scoped(scope, work)
+            .map_err(|error| format!("cannot start a thread: {error}"))?;
+        let failed = |_| "the template engine failed on it (a panic inside)".to_string();
+        thread.join().map_err(failed)
+    })
 }
 
 /// As Python tells what a loop can run over: texts and what is not defined, but not none.
