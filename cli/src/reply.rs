@@ -6,6 +6,7 @@ use mlxcel_engine::{
     Cancel, Event, GenerateError, Generation, Options, Session, Summary, Thread, open,
 };
 use mlxcel_frontend::Text;
+use mlxcel_runtime_mlx::{By, Route};
 use std::io;
 
 /// A loaded model with a sequence to generate on.
@@ -29,6 +30,10 @@ impl Speaker {
         let opened = open(&arguments.model, &arguments.options())?;
         let text = opened.text()?;
         drop(spinner);
+        let slow = |route: &&Route| route.quantised && route.by == By::Numbers;
+        for route in opened.routes.iter().filter(slow) {
+            eprintln!("note: no kernel takes {route}");
+        }
         let mut session = opened.session;
         Ok(Self {
             thread: Thread::new(&mut *session)?,

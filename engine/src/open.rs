@@ -4,7 +4,7 @@ use crate::session::{IreeSession, MlxSession, ReferenceSession, Session, Session
 use mlxcel_frontend::artifact::MANIFEST;
 use mlxcel_frontend::{GraphOptions, LoadError, Logits, Model, Text};
 use mlxcel_runtime_iree::{Artifact, Device, DeviceSpec};
-use mlxcel_runtime_mlx::Graphs;
+use mlxcel_runtime_mlx::{Graphs, Route};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -106,6 +106,8 @@ pub struct Opened {
     pub family: String,
     /// What executes it.
     pub backend: Backend,
+    /// On MLX, what computes with the weights, by format.
+    pub routes: Vec<Route>,
     source: Source,
 }
 
@@ -152,8 +154,13 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
     }
     let model = Model::load(path)?;
     let context = context(path, options, model.context(), "")?;
+    let mut routes = Vec::new();
     let session: Box<dyn Session> = match backend {
-        Backend::Mlx => Box::new(mlx(&model, context)?),
+        Backend::Mlx => {
+            let session = mlx(&model, context)?;
+            routes = session.routes();
+            Box::new(session)
+        }
         Backend::Reference => Box::new(ReferenceSession::new(
             &model.graph(&GraphOptions::default())?,
             model.weights(),
@@ -171,6 +178,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
         name: model.name().to_string(),
         family: model.family().to_string(),
         backend,
+        routes,
         source: Source::Model(Box::new(model)),
     })
 }
@@ -207,6 +215,7 @@ fn open_artifact(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError
         name: manifest.model.clone(),
         family: manifest.family.clone(),
         backend: Backend::Iree,
+        routes: Vec::new(),
         source: Source::Artifact(path.to_path_buf()),
     })
 }

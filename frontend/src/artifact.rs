@@ -9,6 +9,7 @@
 //! start `i32[B]`, length `i32[B]`, then one buffer per entry of [`Manifest::buffers`]. It returns
 //! its [`Function::outputs`] in order, then the buffers, updated in place.
 
+use mlxcel_ir::weight::Code;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -31,6 +32,36 @@ pub fn parameter_names(name: &str) -> [String; 3] {
         format!("{name}.scales"),
         format!("{name}.biases"),
     ]
+}
+
+/// Bits that a code takes in [`WEIGHTS`] and in parameters: 4 or 8.
+///
+/// Compilers address elements of these sizes only: integers of 2 and 3 bits take 4 there, and those
+/// of 5 and 6 bits 8. Floating-point numbers of 4 bits take 8: IREE's compiler cannot lower all loads
+/// of four bits that it makes for them. The numbers are the same.
+pub fn compiled_bits(code: Code) -> usize {
+    match code {
+        Code::Unsigned(..=4) => 4,
+        Code::Unsigned(_) | Code::E2M1 | Code::E4M3 => 8,
+    }
+}
+
+/// Codes of `bits` bits, packed lowest bits first, as codes of `wide` bits. Eight codes come from
+/// `bits` bytes; what is left of `codes` beyond a multiple of that is dropped.
+pub fn widen_codes(codes: &[u8], bits: usize, wide: usize) -> Vec<u8> {
+    let wide = wide.min(8);
+    let mask = u64::MAX >> (64 - bits.clamp(1, 64));
+    let mut widened = Vec::with_capacity(codes.len() / bits.max(1) * wide);
+    for codes in codes.chunks_exact(bits.max(1)) {
+        let mut eight = [0; 8];
+        let length = codes.len().min(8);
+        eight[..length].copy_from_slice(&codes[..length]);
+        let from = u64::from_le_bytes(eight);
+        let code = |place: usize| (from >> (bits * place) & mask) << (wide * place);
+        let to: u64 = (0..8).map(code).sum();
+        widened.extend_from_slice(&to.to_le_bytes()[..wide]);
+    }
+    widened
 }
 
 /// What an artifact is and what it needs.

@@ -4,6 +4,7 @@
 //! here: embedding, linear and attention. What is left maps op by op.
 
 mod attention;
+mod codes;
 mod element;
 mod function;
 mod linear;

@@ -5,10 +5,11 @@
 //! size of a part leaves one, a tensor named `padding.N` fills it.
 
 use crate::CompileError;
-use mlxcel_frontend::artifact::parameter_names;
+use mlxcel_frontend::artifact::{compiled_bits, parameter_names, widen_codes};
 use mlxcel_ir::weight::PartType;
 use mlxcel_ir::{DType, WeightDecl, WeightSource};
 use sha2::{Digest, Sha256};
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -22,6 +23,18 @@ struct Part<'a> {
     dtype: &'static str,
     shape: Vec<usize>,
     bytes: &'a [u8],
+    /// Bits of codes that are widened when they are written, and what they are widened to.
+    widened: Option<(usize, usize)>,
+}
+
+impl Part<'_> {
+    /// Bytes in the file.
+    fn len(&self) -> usize {
+        match self.widened {
+            None => self.bytes.len(),
+            Some((bits, wide)) => self.bytes.len() / bits * wide,
+        }
+    }
 }
 
 /// A written file.
@@ -57,19 +70,28 @@ pub(crate) fn write(
             });
         }
         let names = parameter_names(&weight.name);
-        for ((name, part), bytes) in names.into_iter().zip(weight.parts()).zip(slices) {
+        let code = weight.format.coded().map(|coded| coded.code);
+        let sizes = code.map(|code| (code.bits(), compiled_bits(code)));
+        let mut sizes = sizes.filter(|(bits, wide)| bits != wide);
+        for ((name, mut part), bytes) in names.into_iter().zip(weight.parts()).zip(slices) {
+            // Values come first.
+            let widened = sizes.take();
+            if let (Some((bits, wide)), Some(words)) = (widened, part.shape.last_mut()) {
+                *words = *words * wide / bits;
+            }
             if !bytes.is_empty() {
                 parts.push(Part {
                     name,
                     dtype: type_name(part.element),
                     shape: part.shape,
                     bytes,
+                    widened,
                 });
             }
         }
     }
     // Parts that end at the alignment first: they need no padding between them.
-    parts.sort_by_key(|part| part.bytes.len() % ALIGNMENT != 0);
+    parts.sort_by_key(|part| part.len() % ALIGNMENT != 0);
     let parts = padded(parts);
     let header = header(&parts);
 
@@ -80,7 +102,7 @@ pub(crate) fn write(
     };
     let mut output = BufWriter::with_capacity(1 << 20, File::create(path).map_err(file)?);
     let mut hash = Sha256::new();
-    let total: u64 = parts.iter().map(|part| part.bytes.len() as u64).sum();
+    let total: u64 = parts.iter().map(|part| part.len() as u64).sum();
     let mut written = 0;
     for bytes in [&(header.len() as u64).to_le_bytes(), header.as_bytes()] {
         hash.update(bytes);
@@ -89,9 +111,14 @@ pub(crate) fn write(
     }
     let head = written;
     for part in &parts {
-        for chunk in part.bytes.chunks(1 << 22) {
-            hash.update(chunk);
-            output.write_all(chunk).map_err(file)?;
+        let size = part.widened.map_or(8, |(bits, _)| bits) << 19;
+        for chunk in part.bytes.chunks(size) {
+            let chunk = match part.widened {
+                None => Cow::Borrowed(chunk),
+                Some((bits, wide)) => Cow::Owned(widen_codes(chunk, bits, wide)),
+            };
+            hash.update(&chunk);
+            output.write_all(&chunk).map_err(file)?;
             written += chunk.len() as u64;
             progress(written - head, total);
         }
@@ -128,7 +155,7 @@ fn padded(parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
     let count = parts.len();
     let mut filled = Vec::with_capacity(count);
     for (index, part) in parts.into_iter().enumerate() {
-        let gap = part.bytes.len().next_multiple_of(ALIGNMENT) - part.bytes.len();
+        let gap = part.len().next_multiple_of(ALIGNMENT) - part.len();
         filled.push(part);
         if gap > 0 && index + 1 < count {
             filled.push(Part {
@@ -136,6 +163,7 @@ fn padded(parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
                 dtype: "U8",
                 shape: vec![gap],
                 bytes: &ZEROS[..gap],
+                widened: None,
             });
         }
     }
@@ -147,7 +175,7 @@ fn header(parts: &[Part<'_>]) -> String {
     let mut entries = serde_json::Map::new();
     let mut offset = 0;
     for part in parts {
-        let end = offset + part.bytes.len();
+        let end = offset + part.len();
         entries.insert(
             part.name.clone(),
             serde_json::json!({

@@ -4,7 +4,7 @@
 //! bytes are aligned to 64), and copies it to the device otherwise.
 
 use crate::status::{check, view};
-use mlxcel_frontend::artifact::{PARAMETER_SCOPE, parameter_names};
+use mlxcel_frontend::artifact::{PARAMETER_SCOPE, compiled_bits, parameter_names, widen_codes};
 use mlxcel_ir::{WeightDecl, WeightSource};
 use mlxcel_iree_runtime_sys as sys;
 use std::any::Any;
@@ -36,13 +36,24 @@ impl Parameters {
         declared: impl IntoIterator<Item = &'d WeightDecl>,
     ) -> Result<Self, crate::Error> {
         let mut entries = Vec::new();
+        let mut widened: Vec<Vec<u8>> = Vec::new();
         for weight in declared {
             let data = source
                 .get(&weight.name)
                 .ok_or_else(|| crate::Error::Weights {
                     message: format!("nothing provides `{}`", weight.name),
                 })?;
-            let parts = [data.values, data.scales, data.biases];
+            let code = weight.format.coded().map(|coded| coded.code);
+            let sizes = code.map(|code| (code.bits(), compiled_bits(code)));
+            let mut values = data.values;
+            if let Some((bits, wide)) = sizes.filter(|(bits, wide)| bits != wide) {
+                let codes = widen_codes(values, bits, wide);
+                // SAFETY: what the vector holds stays where it is when the vector moves into
+                // `owner`, and nobody changes it.
+                values = unsafe { extend(&codes) };
+                widened.push(codes);
+            }
+            let parts = [values, data.scales, data.biases];
             for (name, part) in parameter_names(&weight.name).into_iter().zip(parts) {
                 if !part.is_empty() {
                     // SAFETY: the slices of a source live as long as the source, and the clone in
@@ -53,7 +64,7 @@ impl Parameters {
         }
         Ok(Self {
             entries,
-            owner: Arc::new(Arc::clone(source)),
+            owner: Arc::new((Arc::clone(source), widened)),
         })
     }
 

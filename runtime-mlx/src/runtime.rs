@@ -131,6 +131,11 @@ impl Runtime {
         self.vocabulary
     }
 
+    /// What computes with the weights, by format.
+    pub fn routes(&self) -> Vec<crate::Route> {
+        self.plans.last.routes()
+    }
+
     /// What is in memory.
     pub fn statistics(&self) -> Statistics {
         let caches = self.sequences.all().flat_map(|sequence| &sequence.caches);

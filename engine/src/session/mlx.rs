@@ -4,7 +4,7 @@ use super::runtime::session_over;
 use super::{Limits, Session, SessionError, Statistics};
 use mlxcel_ir::WeightSource;
 use mlxcel_ir::step::{Row, RowOutput, SequenceId, Ticket};
-use mlxcel_runtime_mlx::{Error, Graphs, Options, Runtime};
+use mlxcel_runtime_mlx::{Error, Graphs, Options, Route, Runtime};
 use std::sync::Arc;
 
 /// Rows that one step may have.
@@ -35,5 +35,10 @@ impl MlxSession {
             runtime,
             statistics: Statistics::default(),
         })
+    }
+
+    /// What computes with the weights, by format.
+    pub fn routes(&self) -> Vec<Route> {
+        self.runtime.routes()
     }
 }

@@ -195,7 +195,7 @@ impl<'a> Module<'a> {
             part(self.checkpoint, scales, 1),
             Bytes::Empty,
         ];
-        let shape = [outer, &[groups * 32]].concat();
+        let shape = [outer, &[groups.saturating_mul(32)]].concat();
         self.stored(name, shape, WeightFormat::MxFp4, parts)
     }
 

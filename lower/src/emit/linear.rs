@@ -32,8 +32,8 @@ impl<'c, 'a> Operations<'c, 'a> {
             _ => {
                 let numbers = match stored {
                     Stored::Dense(values) => self.convert(&values, Element::F32)?,
-                    Stored::Affine(affine) => {
-                        let numbers = self.dequantise(&affine)?;
+                    Stored::Coded(codes) => {
+                        let numbers = self.dequantise(&codes)?;
                         self.reshape(&numbers, &[outputs, width])?
                     }
                 };
@@ -62,7 +62,7 @@ impl<'c, 'a> Operations<'c, 'a> {
     fn row_times(&self, row: &Tensor<'c, 'a>, weight: Stored<'c, 'a>) -> Emitted<Tensor<'c, 'a>> {
         let numbers = match weight {
             Stored::Dense(values) => self.convert(&values, Element::F32)?,
-            Stored::Affine(affine) => self.dequantise(&affine)?,
+            Stored::Coded(codes) => self.dequantise(&codes)?,
         };
         let shape = numbers.shape().to_vec();
         let dims: Vec<usize> = (1..shape.len()).collect();

@@ -103,8 +103,8 @@ mod tests {
             name: "w".into(),
             shape: vec![32, 64],
             format: WeightFormat::Affine {
-                bits: 3,
-                group: 32,
+                bits: 4,
+                group: 4,
                 scale: DType::F32,
             },
         });
@@ -122,7 +122,7 @@ mod tests {
             .unwrap()
             .to_string();
         assert!(
-            error.contains("`odd`, first: the weight `w` has 3-bit codes"),
+            error.contains("`odd`, first: the weight `w` has 64 numbers in a row and groups of 4"),
             "{error}"
         );
     }

@@ -3,8 +3,10 @@
 //! Each stored part of a weight is one `util.global` whose value is a parameter in the scope
 //! [`PARAMETER_SCOPE`], named as [`parameter_names`] says. All functions of a module share them.
 //! Codes stand as `[N, groups, group]` elements of 4 or 8 bits: the words that they are packed into
-//! have the same bytes.
+//! have the same bytes. Codes of other sizes are widened to these where parameters are written
+//! ([`compiled_bits`]).
 
+use super::codes::Codes;
 use super::element::{Element, Kind, Tensor};
 use super::operations::{Emitted, Operations};
 use melior::Context;
@@ -12,7 +14,8 @@ use melior::ir::attribute::{StringAttribute, TypeAttribute};
 use melior::ir::block::BlockLike;
 use melior::ir::operation::OperationBuilder;
 use melior::ir::{Attribute, Identifier, Location, Module};
-use mlxcel_frontend::artifact::{PARAMETER_SCOPE, parameter_names};
+use mlxcel_frontend::artifact::{PARAMETER_SCOPE, compiled_bits, parameter_names};
+use mlxcel_ir::weight::{FP8_BLOCK, PartType, Sides};
 use mlxcel_ir::{WeightDecl, WeightFormat};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -90,16 +93,8 @@ fn quote(text: &str) -> String {
 pub(crate) enum Stored<'c, 'a> {
     /// Elements of a float type.
     Dense(Tensor<'c, 'a>),
-    /// Affine codes.
-    Affine(Affine<'c, 'a>),
-}
-
-/// Affine codes `[N, groups, group]` with scales and biases `[N, groups]`, where N is the product of
-/// all dimensions but the last.
-pub(crate) struct Affine<'c, 'a> {
-    codes: Tensor<'c, 'a>,
-    scales: Tensor<'c, 'a>,
-    biases: Tensor<'c, 'a>,
+    /// Codes of few bits.
+    Coded(Codes<'c, 'a>),
 }
 
 impl<'c, 'a> Operations<'c, 'a> {
@@ -119,58 +114,63 @@ impl<'c, 'a> Operations<'c, 'a> {
                 &values,
                 Kind::new(dtype, weight.shape.as_slice()),
             )?)),
-            WeightFormat::Affine { bits, group, scale } => {
+            WeightFormat::Dense(dtype) => Err(format!(
+                "the weight `{}` is of {dtype}; floats and codes can be compiled",
+                weight.name
+            )),
+            format => {
+                let fail = |reason: String| format!("the weight `{}` {reason}", weight.name);
+                let coded = format
+                    .coded()
+                    .ok_or_else(|| fail(format!("of {format} has no codes")))?;
+                format.check(&weight.shape).map_err(&fail)?;
                 let (&width, rest) = weight
                     .shape
                     .split_last()
-                    .ok_or_else(|| format!("the quantised weight `{}` is a scalar", weight.name))?;
+                    .ok_or_else(|| fail("is a scalar".into()))?;
                 // A global cannot be of an unsigned type.
-                let (signed, unsigned) = match bits {
+                let (signed, unsigned) = match compiled_bits(coded.code) {
                     4 => (Element::I4, Element::U4),
-                    8 => (Element::I8, Element::U8),
-                    _ => {
-                        return Err(format!(
-                            "the weight `{}` has {bits}-bit codes; 4 and 8 can be compiled",
-                            weight.name
-                        ));
-                    }
+                    _ => (Element::I8, Element::U8),
                 };
-                if group == 0 || width % group != 0 || group % 8 != 0 {
-                    return Err(format!(
-                        "the weight `{}` has {width} numbers in a row and groups of {group}; \
-                         the group must divide the row and be a multiple of 8",
-                        weight.name
-                    ));
+                let group = match coded.sides {
+                    Sides::Blocks(_) => 1 << width.trailing_zeros().min(coded.group.ilog2()),
+                    _ => coded.group,
+                };
+                if group % 8 != 0 {
+                    return Err(fail(format!(
+                        "has {width} numbers in a row and groups of {group}; groups of a multiple \
+                         of 8 can be compiled"
+                    )));
                 }
                 let count: usize = rest.iter().product();
                 let codes = load(&values, Kind::new(signed, [count, width / group, group]))?;
-                let sides = Kind::new(scale, [count, width / group]);
-                Ok(Stored::Affine(Affine {
+                let parts = format.parts(&weight.shape);
+                let [_, stored_scales, stored_biases] = parts.each_ref().map(|part| {
+                    let element = match part.element {
+                        PartType::Element(dtype) => Element::from(dtype),
+                        PartType::U8 => Element::I8,
+                    };
+                    let shape = match (coded.sides, &part.shape[..]) {
+                        (Sides::Blocks(_), [outer @ .., blocks, columns]) => {
+                            vec![outer.iter().product(), *blocks, *columns]
+                        }
+                        (_, shape) => vec![count, shape.last().copied().unwrap_or(1)],
+                    };
+                    Kind::new(element, shape)
+                });
+                let biases = match stored_biases.elements() {
+                    0 => None,
+                    _ => Some(load(&biases, stored_biases)?),
+                };
+                Ok(Stored::Coded(Codes {
+                    coded,
                     codes: self.bitcast(&codes, unsigned)?,
-                    scales: load(&scales, sides.clone())?,
-                    biases: load(&biases, sides)?,
+                    scales: load(&scales, stored_scales)?,
+                    biases,
                 }))
             }
-            WeightFormat::Dense(dtype) => Err(format!(
-                "the weight `{}` is of {dtype}; floats and affine codes can be compiled",
-                weight.name
-            )),
-            format => Err(format!(
-                "the weight `{}` is of {format}; floats and affine codes can be compiled",
-                weight.name
-            )),
         }
-    }
-
-    /// The numbers of affine codes in f32, `[N, groups, group]`.
-    pub(crate) fn dequantise(&self, affine: &Affine<'c, 'a>) -> Emitted<Tensor<'c, 'a>> {
-        let codes = self.convert(&affine.codes, Element::F32)?;
-        let spread = |sides: &Tensor<'c, 'a>| {
-            let sides = self.convert(sides, Element::F32)?;
-            self.broadcast(&sides, codes.shape(), &[0, 1])
-        };
-        let scaled = self.map("multiply", &[&codes, &spread(&affine.scales)?])?;
-        self.map("add", &[&scaled, &spread(&affine.biases)?])
     }
 
     /// The numbers of a weight in f32, in its logical shape.
@@ -181,8 +181,8 @@ impl<'c, 'a> Operations<'c, 'a> {
     ) -> Emitted<Tensor<'c, 'a>> {
         match self.stored(globals, weight)? {
             Stored::Dense(values) => self.convert(&values, Element::F32),
-            Stored::Affine(affine) => {
-                let numbers = self.dequantise(&affine)?;
+            Stored::Coded(codes) => {
+                let numbers = self.dequantise(&codes)?;
                 self.reshape(&numbers, &weight.shape)
             }
         }
@@ -200,12 +200,22 @@ impl<'c, 'a> Operations<'c, 'a> {
                 let rows = self.gather(&values, tokens)?;
                 self.convert(&rows, Element::F32)?
             }
-            Stored::Affine(affine) => {
+            Stored::Coded(codes) => {
                 let flat = self.reshape(tokens, &[tokens.kind.elements()])?;
-                let rows = self.dequantise(&Affine {
-                    codes: self.gather_codes(globals, table, &affine, &flat)?,
-                    scales: self.gather(&affine.scales, &flat)?,
-                    biases: self.gather(&affine.biases, &flat)?,
+                let gather = |part: &Tensor<'c, 'a>| self.gather(part, &flat);
+                let scales = match (codes.coded.sides, codes.scales.shape()) {
+                    (Sides::Blocks(_), &[1, blocks, columns]) => {
+                        let block = self.splat(FP8_BLOCK as f64, flat.kind.clone())?;
+                        let row = self.map("divide", &[&flat, &block])?;
+                        self.gather(&self.reshape(&codes.scales, &[blocks, columns])?, &row)?
+                    }
+                    _ => gather(&codes.scales)?,
+                };
+                let rows = self.dequantise(&Codes {
+                    coded: codes.coded,
+                    codes: self.gather_codes(globals, table, &codes, &flat)?,
+                    scales,
+                    biases: codes.biases.as_ref().map(gather).transpose()?,
                 })?;
                 let shape = [tokens.shape(), &table.shape[1..]].concat();
                 self.reshape(&rows, &shape)?
@@ -224,14 +234,14 @@ impl<'c, 'a> Operations<'c, 'a> {
         &self,
         globals: &mut Globals,
         table: &WeightDecl,
-        affine: &Affine<'c, 'a>,
+        stored: &Codes<'c, 'a>,
         indices: &Tensor<'c, 'a>,
     ) -> Emitted<Tensor<'c, 'a>> {
-        let bits = match affine.codes.element() {
+        let bits = match stored.codes.element() {
             Element::U4 => 4,
             _ => 8,
         };
-        let &[count, groups, group] = affine.codes.shape() else {
+        let &[count, groups, group] = stored.codes.shape() else {
             return Err("codes have three dimensions".into());
         };
         let (per_word, rows) = (32 / bits, indices.shape()[0]);

@@ -522,6 +522,53 @@ pub(crate) const CASES: &[(&str, Build)] = &[
         linear!(affine(6, 16, DType::F32), 320, F32),
     ),
     (
+        "linear q2 g16",
+        linear!(affine(2, 16, DType::BF16), 320, F32),
+    ),
+    ("embedding q2 g16", embedding!(affine(2, 16, DType::BF16))),
+    ("linear q3", linear!(affine(3, 64, DType::F16), 320, F32)),
+    ("linear q5", linear!(affine(5, 32, DType::F32), 320, F32)),
+    ("embedding q5", embedding!(affine(5, 32, DType::F32))),
+    ("linear mxfp4", linear!(WeightFormat::MxFp4, 320, F32)),
+    ("embedding mxfp4", embedding!(WeightFormat::MxFp4)),
+    ("linear mxfp8", linear!(WeightFormat::MxFp8, 320, F32)),
+    ("embedding mxfp8", embedding!(WeightFormat::MxFp8)),
+    ("linear nvfp4", linear!(WeightFormat::NvFp4, 320, F32)),
+    ("embedding nvfp4", embedding!(WeightFormat::NvFp4)),
+    (
+        "linear fp8block",
+        linear!(WeightFormat::Fp8Block { scale: DType::BF16 }, 320, F32),
+    ),
+    (
+        "embedding fp8block",
+        embedding!(WeightFormat::Fp8Block { scale: DType::BF16 }),
+    ),
+    ("embedding kquant6", |s| {
+        let tokens = s.i32(&[B, T], &[0, 16, 3, 3, 7, 1]);
+        let table = s.weight(&[17, 256], WeightFormat::KQuant { bits: 6 });
+        s.builder.embedding(tokens, table)
+    }),
+    (
+        "linear kquant2",
+        linear!(WeightFormat::KQuant { bits: 2 }, 512, F32),
+    ),
+    (
+        "linear kquant3",
+        linear!(WeightFormat::KQuant { bits: 3 }, 512, F32),
+    ),
+    (
+        "linear kquant4",
+        linear!(WeightFormat::KQuant { bits: 4 }, 512, F32),
+    ),
+    (
+        "linear kquant5",
+        linear!(WeightFormat::KQuant { bits: 5 }, 512, F32),
+    ),
+    (
+        "linear kquant6",
+        linear!(WeightFormat::KQuant { bits: 6 }, 512, F32),
+    ),
+    (
         "linear of bf16",
         linear!(affine(4, 64, DType::BF16), 320, BF16),
     ),

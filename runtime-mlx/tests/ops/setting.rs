@@ -1,5 +1,6 @@
 //! A graph under construction with random inputs and weights.
 
+use mlxcel_ir::weight::PartType;
 use mlxcel_ir::{
     Bindings, Builder, DType, Dim, Graph, HostTensor, StateDecl, StateId, StateKind, TensorType,
     ValueId, WeightData, WeightDecl, WeightFormat, WeightId, WeightSource,
@@ -145,8 +146,29 @@ impl Setting {
                 let biases = self.bytes(scale, count, -0.8, 0.0);
                 [codes, scales, biases]
             }
-            #[allow(unreachable_patterns)]
-            other => panic!("no random weights of {other}"),
+            _ => {
+                let parts = declaration.parts();
+                let mut place = 0;
+                parts.map(|part| {
+                    place += 1;
+                    let count = part.bytes() / part.element.size();
+                    match part.element {
+                        PartType::Element(dtype) if dtype.is_float() => {
+                            self.bytes(dtype, count, 0.01, 0.1)
+                        }
+                        _ => (0..part.bytes())
+                            .map(|_| match (place, format) {
+                                // Exponents from 2^-7 on, or numbers below 1.
+                                (2, WeightFormat::NvFp4) => self.random() as u8 % 0x38,
+                                (2, _) => 120 + self.random() as u8 % 5,
+                                // No NaN.
+                                (1, _) => self.random() as u8 & 0xfb,
+                                _ => self.random() as u8 & 0x3f,
+                            })
+                            .collect(),
+                    }
+                })
+            }
         };
         self.weights.0.insert(declaration.name.clone(), parts);
         self.builder.weight(declaration)
