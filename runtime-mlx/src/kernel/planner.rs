@@ -178,7 +178,10 @@ impl Planner<'_> {
         let width = || ty.shape.last()?.fixed().filter(|&width| width > 0);
         let floats = ty.dtype == DType::F32;
         // What a kernel made is cheaper to go on with than to hand to MLX.
-        let made = node.operands.iter().any(|value| self.made[value.0 as usize]);
+        let made = node
+            .operands
+            .iter()
+            .any(|value| self.made[value.0 as usize]);
         let fixed = match node.op {
             Op::Embedding {} if node.ty.dtype == DType::F32 && ty.dtype == DType::I32 => {
                 rows::embedding(pool, label, Table::new(self.source, weight(0)?).ok()?)
