@@ -11,14 +11,16 @@ mod head;
 mod latent;
 mod mlp;
 mod parts;
+mod per_layer;
 mod router;
 mod work;
 
-pub(crate) use attention::{Attention, HeadNorm, Projections, alibi};
+pub(crate) use attention::{Attention, HeadNorm, Projections, Sharing, alibi};
 pub(crate) use experts::{Experts, Glu, Inner, Stack};
 pub(crate) use latent::{Latent, Queries};
 pub(crate) use mlp::{Gated, Plain, Xielu};
 pub(crate) use parts::{Embedding, Head, Linear, Norm, NormKind, Positions};
+pub(crate) use per_layer::{LayerInput, PerLayer, Scalar};
 pub(crate) use router::{GroupRule, Groups, Normal, Router, Scores};
 pub(crate) use work::Work;
 
@@ -80,7 +82,7 @@ impl Layer {
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) branches: Vec<Branch>,
-    /// Factor of the residual stream; 1 for most.
+    /// Factor of the residual stream; 1 for most, 0 where the branches replace it.
     pub(crate) carry: f64,
     /// Whether the residual stream goes on from the norm before the first branch, not from `x`.
     pub(crate) carry_normed: bool,
@@ -103,6 +105,14 @@ impl Step {
             carry_normed: false,
             scale: 1.0,
             after: None,
+        }
+    }
+
+    /// `branch(x)` in place of `x`.
+    pub(crate) fn replacing(branch: Branch) -> Self {
+        Self {
+            carry: 0.0,
+            ..Self::of(branch)
         }
     }
 
@@ -216,8 +226,11 @@ impl Step {
             return Ok(x);
         };
         let sum = work.scaled(sum, self.scale)?;
-        let stream = work.scaled(stream, self.carry)?;
-        let mut value = work.op(|b| b.add(stream, sum))?;
+        let mut value = sum;
+        if self.carry != 0.0 {
+            let stream = work.scaled(stream, self.carry)?;
+            value = work.op(|b| b.add(stream, sum))?;
+        }
         work.named(value, &format!("residual.{place}"));
         if let Some(norm) = &self.after {
             value = work.norm(value, norm, "step_norm")?;

@@ -21,6 +21,7 @@ mod falcon;
 mod gemma;
 mod gemma2;
 mod gemma3;
+mod gemma4;
 mod glm;
 mod glm4;
 mod glm4_moe;
@@ -140,6 +141,7 @@ pub(crate) const FAMILIES: &[Family] = &[
     falcon::FAMILY,
     gemma2::FAMILY,
     gemma3::FAMILY,
+    gemma4::FAMILY,
     gemma::FAMILY,
     glm4::FAMILY,
     glm4_moe::FAMILY,

@@ -18,7 +18,6 @@ const BUDGET: f64 = 1e-5;
 const PENDING: &[&str] = &[
     "falcon_h1",
     "falcon_mamba",
-    "gemma4_text",
     "granitemoehybrid",
     "kimi_linear",
     "lfm2",

@@ -105,6 +105,17 @@ pub(crate) struct Attention {
     /// Whether the tokens of a step attend to each other in both directions, with no cache. A window
     /// of `w` then reaches from `p - w` to `p + w`.
     pub(crate) mutual: bool,
+    /// Keys and values that layers share.
+    pub(crate) sharing: Option<Sharing>,
+}
+
+/// What a layer does with keys and values that it shares under a name.
+#[derive(Clone, Debug)]
+pub(crate) enum Sharing {
+    /// Keeps its own for later layers.
+    Keeps(String),
+    /// Uses those kept before; its own projections of keys and values do not exist.
+    Uses(String),
 }
 
 impl Attention {
@@ -139,6 +150,7 @@ impl Attention {
             growth: None,
             growth_from: 1,
             mutual: false,
+            sharing: None,
         }
     }
 
@@ -153,6 +165,30 @@ impl Attention {
     pub(crate) fn mutual(mut self) -> Self {
         self.mutual = true;
         self
+    }
+
+    /// The keys and values of the new tokens: made of `x`, or those that an earlier layer keeps.
+    fn keys_and_values(&self, work: &mut Work<'_>, x: ValueId) -> Result<[ValueId; 2], LoadError> {
+        let value = self.projections.v.to / self.kv_heads.max(1);
+        if let Some(Sharing::Uses(name)) = &self.sharing
+            && let (Some(k), Some(v)) = (work.kept(&["k", name]), work.kept(&["v", name]))
+        {
+            return Ok([k, v]);
+        }
+        let k = work.linear(x, &self.projections.k, "k")?;
+        let k = work.scaled(k, self.key_scale)?;
+        let k = self.turned(work, k, "k", self.kv_heads, self.key_norm.as_ref())?;
+        let v = work.linear(x, &self.projections.v, "v")?;
+        let v = self.clipped(work, v)?;
+        let mut v = work.split(v, &[self.kv_heads, value])?;
+        if let Some(norm) = &self.value_norm {
+            v = work.norm(v, norm, "v_norm")?;
+        }
+        if let Some(Sharing::Keeps(name)) = &self.sharing {
+            work.keep(&["k", name], k);
+            work.keep(&["v", name], v);
+        }
+        Ok([k, v])
     }
 
     /// What the queries gather over the cache or, without one, over the tokens of the step.
@@ -281,15 +317,7 @@ impl Block for Attention {
         let q = work.linear(x, &self.projections.q, "q")?;
         let q = self.turned(work, q, "q", self.heads, self.query_norm.as_ref())?;
         let q = self.grown(work, q)?;
-        let k = work.linear(x, &self.projections.k, "k")?;
-        let k = work.scaled(k, self.key_scale)?;
-        let k = self.turned(work, k, "k", self.kv_heads, self.key_norm.as_ref())?;
-        let v = work.linear(x, &self.projections.v, "v")?;
-        let v = self.clipped(work, v)?;
-        let mut v = work.split(v, &[self.kv_heads, value])?;
-        if let Some(norm) = &self.value_norm {
-            v = work.norm(v, norm, "v_norm")?;
-        }
+        let [k, v] = self.keys_and_values(work, x)?;
         let attended = self.attended(work, [q, k, v])?;
         work.named(attended, "attention");
         let mut joined = work.split(attended, &[self.heads * value])?;

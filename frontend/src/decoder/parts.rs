@@ -172,6 +172,9 @@ pub(crate) struct Positions {
     pub(crate) offset: usize,
 }
 
+/// The name that the residual stream before the first layer is kept under.
+pub(super) const EMBEDDED: &str = "embedded";
+
 /// From tokens to the residual stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Embedding {
@@ -221,6 +224,7 @@ impl Embedding {
         if let Some(norm) = &self.norm {
             x = work.norm(x, norm, "embedding_norm")?;
         }
+        work.keep(&[EMBEDDED], x);
         work.builder.name(x, "embedding");
         Ok((x, table))
     }

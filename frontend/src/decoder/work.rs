@@ -6,7 +6,7 @@ use mlxcel_ir::{
     BuildError, Builder, DType, Dim, Reduction, StateDecl, StateId, StateKind, Symbol, TensorType,
     ValueId, WeightDecl, WeightId, step,
 };
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// A graph under construction.
@@ -24,6 +24,8 @@ pub(crate) struct Work<'a> {
     layer: Option<usize>,
     /// Names of nodes and states so far.
     taken: HashSet<String>,
+    /// Values that later layers read, by name.
+    kept: HashMap<String, ValueId>,
 }
 
 impl<'a> Work<'a> {
@@ -41,6 +43,7 @@ impl<'a> Work<'a> {
             model_type,
             layer: None,
             taken: HashSet::new(),
+            kept: HashMap::new(),
         }
     }
 
@@ -85,6 +88,16 @@ impl<'a> Work<'a> {
     pub(crate) fn named(&mut self, value: ValueId, part: &str) {
         let name = self.free(part);
         self.builder.name(value, name);
+    }
+
+    /// Keeps `value` for later layers under the words of `name`.
+    pub(crate) fn keep(&mut self, name: &[&str], value: ValueId) {
+        self.kept.insert(name.join("."), value);
+    }
+
+    /// The value that is kept under the words of `name`.
+    pub(crate) fn kept(&self, name: &[&str]) -> Option<ValueId> {
+        self.kept.get(&name.join(".")).copied()
     }
 
     /// The type of a value.
