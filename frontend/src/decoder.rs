@@ -12,6 +12,7 @@ mod latent;
 mod mlp;
 mod parts;
 mod per_layer;
+mod relative;
 mod router;
 mod work;
 
@@ -21,6 +22,7 @@ pub(crate) use latent::{Latent, Queries};
 pub(crate) use mlp::{Gated, Plain, Xielu};
 pub(crate) use parts::{Embedding, Head, Linear, Norm, NormKind, Positions};
 pub(crate) use per_layer::{LayerInput, PerLayer, Scalar};
+pub(crate) use relative::{Distances, RelativeAttention};
 pub(crate) use router::{GroupRule, Groups, Normal, Router, Scores};
 pub(crate) use work::Work;
 

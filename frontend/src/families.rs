@@ -1,6 +1,7 @@
 //! The model families: one small file each, which reads a configuration into a [`Decoder`].
 
 mod afmoe;
+mod albert;
 mod apertus;
 mod arcee;
 mod bert;
@@ -43,6 +44,7 @@ mod ministral3;
 mod mistral;
 mod mixtral;
 mod modernbert;
+mod mpnet;
 mod mpt;
 mod nemotron;
 mod nomic_bert;
@@ -198,10 +200,12 @@ pub(crate) struct EncoderFamily {
 
 /// Every family of encoders, in alphabetical order.
 pub(crate) const ENCODERS: &[EncoderFamily] = &[
+    albert::FAMILY,
     bert::FAMILY,
     distilbert::FAMILY,
     electra::FAMILY,
     modernbert::FAMILY,
+    mpnet::FAMILY,
     nomic_bert::FAMILY,
     roberta::FAMILY,
 ];

@@ -45,34 +45,46 @@ pub(super) fn base(reader: &Reader<'_>, root: &str, offset: usize) -> Result<Enc
     let layers = reader.layers(&format!("{root}.encoder.layer"), |_, module| {
         layer(reader, module, epsilon)
     });
-    let width = reader.width_or(&["embedding_size"], hidden)?;
-    let within = |name: &str| format!("{root}.embeddings.{name}");
-    let types = reader.width_or(&["type_vocab_size"], 2)?;
-    let pooler = format!("{root}.pooler.dense");
-    let pooler = reader
-        .weights
-        .has(&format!("{pooler}.weight"))
-        .then_some(pooler);
     Ok(Encoder {
-        embedding: Tokens {
-            words: within("word_embeddings"),
-            rows: reader.config.vocabulary,
-            width,
-            types: Some((within("token_type_embeddings"), types)),
-            positions: Some(Positions {
-                module: within("position_embeddings"),
-                rows: reader.config.context,
-                offset,
-            }),
-            norm: Some(Norm::layer(within("LayerNorm"), width, epsilon, true)),
-            projection: None,
-        },
+        embedding: embedding(reader, root, offset, epsilon)?,
         layers: layers?,
         norm: None,
-        pooler: pooler.map(|name| (Linear::new(name, hidden, hidden, true), Activation::Tanh)),
+        pooler: pooler(reader, &format!("{root}.pooler.dense")),
         classifier: None,
         context: reader.config.context.saturating_sub(offset),
     })
+}
+
+/// The embedding under `root`, whose first token has the position `offset`.
+pub(super) fn embedding(
+    reader: &Reader<'_>,
+    root: &str,
+    offset: usize,
+    epsilon: f64,
+) -> Result<Tokens, LoadError> {
+    let width = reader.width_or(&["embedding_size"], reader.config.hidden)?;
+    let within = |name: &str| format!("{root}.embeddings.{name}");
+    let types = reader.count_or("type_vocab_size", 2)?;
+    Ok(Tokens {
+        words: within("word_embeddings"),
+        rows: reader.config.vocabulary,
+        width,
+        types: (types > 0).then(|| (within("token_type_embeddings"), types)),
+        positions: Some(Positions {
+            module: within("position_embeddings"),
+            rows: reader.config.context,
+            offset,
+        }),
+        norm: Some(Norm::layer(within("LayerNorm"), width, epsilon, true)),
+        projection: None,
+    })
+}
+
+/// The pooler `module`, where the checkpoint has it.
+pub(super) fn pooler(reader: &Reader<'_>, module: &str) -> Option<(Linear, Activation)> {
+    let hidden = reader.config.hidden;
+    let there = reader.weights.has(&format!("{module}.weight"));
+    there.then(|| (Linear::new(module, hidden, hidden, true), Activation::Tanh))
 }
 
 fn layer(reader: &Reader<'_>, module: &str, epsilon: f64) -> Result<Layer, LoadError> {
@@ -100,7 +112,7 @@ fn layer(reader: &Reader<'_>, module: &str, epsilon: f64) -> Result<Layer, LoadE
 
 /// Attention and a feed-forward part, each added to its input, and a norm after each sum.
 pub(super) fn post_norm(
-    attention: Attention,
+    attention: impl crate::decoder::Block + 'static,
     feed_forward: impl crate::decoder::Block + 'static,
     [first, second]: [Norm; 2],
 ) -> Layer {
