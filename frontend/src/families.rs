@@ -10,6 +10,7 @@ mod bloom;
 mod cohere;
 mod cohere2;
 mod cwm;
+mod deberta_v2;
 mod deepseek;
 mod distilbert;
 mod dots1;
@@ -202,6 +203,7 @@ pub(crate) struct EncoderFamily {
 pub(crate) const ENCODERS: &[EncoderFamily] = &[
     albert::FAMILY,
     bert::FAMILY,
+    deberta_v2::FAMILY,
     distilbert::FAMILY,
     electra::FAMILY,
     modernbert::FAMILY,
