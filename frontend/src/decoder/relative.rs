@@ -53,7 +53,9 @@ impl RelativeAttention {
         let start = work.full(distance, reach as f64)?;
         let index = work.op(|b| b.add(distance, start))?;
         let rows = self.rows.iter().map(|&row| row as f64).collect();
-        let table = work.op(|b| b.table(rows, DType::I32))?;
+        let table = work.op(|b| b.table(rows, DType::F32))?;
+        // A table holds numbers; these are whole and small.
+        let table = work.op(|b| b.convert(table, DType::I32))?;
         let row = work.op(|b| b.gather(table, index))?;
         work.keep(name, row);
         Ok(row)
