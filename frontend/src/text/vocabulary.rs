@@ -18,6 +18,9 @@ use super::settings::TokenizerSettings;
 use crate::LoadError;
 use serde_json::{Map, Value};
 
+/// A tokenizer, and settings that go with it.
+type Made = (describe::Tokenizer, Map<String, Value>);
+
 /// Makes `tokenizer.json` and the settings that go with it of the vocabulary among `files`, and leaves
 /// that vocabulary out. `family` is
 /// the model's type, which says how a text is cut where the files do not.
@@ -75,7 +78,7 @@ fn find(
     files: &TextFiles,
     settings: &TokenizerSettings,
     family: &str,
-) -> Result<Option<(describe::Tokenizer, Map<String, Value>)>, LoadError> {
+) -> Result<Option<Made>, LoadError> {
     let broken = |file: &str| {
         let path = files.path(file);
         move |reason: String| LoadError::format(path, reason)
