@@ -4,7 +4,8 @@ use crate::failure::Usage;
 use crate::{arch, compile, generate, logits, run, shell, verify};
 use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use mlxcel_engine::{Backend, OpenOptions, Options, Sampling};
-use std::path::PathBuf;
+use mlxcel_frontend::{Adapter, LoadOptions, Model};
+use std::path::{Path, PathBuf};
 
 /// Runs language models: eagerly on MLX, compiled by IREE, or interpreted.
 #[derive(Debug, Parser)]
@@ -82,6 +83,8 @@ pub(crate) struct ModelArguments {
     /// Tokens of context, at most what the model or artifact has.
     #[arg(long, value_name = "TOKENS", value_parser = positive)]
     pub(crate) context: Option<usize>,
+    #[command(flatten)]
+    pub(crate) changes: ChangeArguments,
 }
 
 impl ModelArguments {
@@ -90,7 +93,55 @@ impl ModelArguments {
             backend: self.backend.map(Backend::from),
             device: self.device.clone(),
             context: self.context,
+            load: self.changes.options(),
         }
+    }
+}
+
+/// What is done to a model's weights when they are loaded.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Changes to the weights")]
+pub(crate) struct ChangeArguments {
+    /// Load the LoRA adapter in this folder, of PEFT or mlx-lm.
+    #[arg(long, value_name = "FOLDER")]
+    adapter: Option<PathBuf>,
+    /// Multiply the adapter's effect; 0 is none.
+    #[arg(
+        long,
+        value_name = "X",
+        requires = "adapter",
+        default_value_t = 1.0,
+        allow_negative_numbers = true
+    )]
+    adapter_scale: f64,
+    /// Do the operations in this YAML file on the weights, before the adapter is loaded.
+    #[arg(long, value_name = "FILE")]
+    surgery: Option<PathBuf>,
+}
+
+impl ChangeArguments {
+    pub(crate) fn options(&self) -> LoadOptions {
+        LoadOptions {
+            surgery: self.surgery.clone(),
+            adapter: self.adapter.clone().map(|path| Adapter {
+                scale: self.adapter_scale,
+                ..Adapter::new(path)
+            }),
+        }
+    }
+
+    /// Loads the model at `path` with these changes, and tells what there is to know of it.
+    pub(crate) fn load(&self, path: &Path) -> anyhow::Result<Model> {
+        let model = Model::load_with(path, &self.options())?;
+        tell(model.notes());
+        Ok(model)
+    }
+}
+
+/// Tells notes on stderr.
+pub(crate) fn tell(notes: &[String]) {
+    for note in notes {
+        anstream::eprintln!("\x1b[1;33mnote:\x1b[0m {note}");
     }
 }
 

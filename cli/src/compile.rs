@@ -1,12 +1,11 @@
 //! `mlxcel compile`: a model becomes an artifact.
 
-use crate::args::positive;
+use crate::args::{ChangeArguments, positive};
 use crate::failure::Usage;
 use crate::output;
 use crate::progress::CompileBar;
 use clap::Args;
 use mlxcel_engine::is_artifact;
-use mlxcel_frontend::Model;
 use mlxcel_lower::{CompileOptions, Summary, Target, compile};
 use serde_json::json;
 use std::path::PathBuf;
@@ -35,6 +34,8 @@ pub(crate) struct Arguments {
     /// Print a JSON object with time, size and dispatch count.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    changes: ChangeArguments,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -45,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         return Err(Usage(format!("{model}: is compiled already; give the model")).into());
     }
     let bar = CompileBar::new(format!("loading {}", arguments.model.display()));
-    let model = Model::load(&arguments.model)?;
+    let model = arguments.changes.load(&arguments.model)?;
     let output = match &arguments.output {
         Some(output) => output.clone(),
         None => PathBuf::from(format!("{}-{}", model.name(), target.name())),

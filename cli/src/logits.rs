@@ -1,12 +1,12 @@
 //! `mlxcel logits`: the numbers behind the text, for scripts and other harnesses.
 
-use crate::args::BackendName;
+use crate::args::{BackendName, ChangeArguments};
 use crate::failure::Usage;
 use crate::progress::Spinner;
 use anyhow::{Context, bail};
 use clap::Args;
 use mlxcel_engine::{OpenOptions, Session, is_artifact, open};
-use mlxcel_frontend::{GraphOptions, Logits, Model};
+use mlxcel_frontend::{GraphOptions, LoadOptions, Logits, Model};
 use mlxcel_ir::step::{self, Row, RowOutput, SequenceId, Tokens, Want};
 use mlxcel_ir::{Bindings, HostTensor, Symbol};
 use mlxcel_lower::{CompileOptions, Target, compile};
@@ -45,6 +45,8 @@ pub(crate) struct Arguments {
     /// The file to write.
     #[arg(long, short = 'o', value_name = "FILE")]
     out: PathBuf,
+    #[command(flatten)]
+    changes: ChangeArguments,
 }
 
 /// A tensor of the file.
@@ -91,6 +93,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn session(arguments: &Arguments) -> anyhow::Result<(Box<dyn Session>, Option<tempfile::TempDir>)> {
     let mut options = OpenOptions {
         backend: arguments.backend.map(Into::into),
+        load: arguments.changes.options(),
         ..OpenOptions::default()
     };
     let compiles = arguments.backend == Some(BackendName::Iree) && !is_artifact(&arguments.model);
@@ -99,12 +102,14 @@ fn session(arguments: &Arguments) -> anyhow::Result<(Box<dyn Session>, Option<te
     }
     let folder = tempfile::tempdir().context("cannot make a folder for the artifact")?;
     let artifact = folder.path().join("artifact");
-    let model = Model::load(&arguments.model)?;
+    let model = arguments.changes.load(&arguments.model)?;
     let needed = arguments.tokens.len() + arguments.greedy;
     let mut compile_options = CompileOptions::new(&model, Target::host(), artifact.clone());
     compile_options.context = needed.min(model.context());
     compile(&model, &compile_options, &|_| {})?;
     options.backend = None;
+    // They are in the artifact.
+    options.load = LoadOptions::default();
     Ok((open(&artifact, &options)?.session, Some(folder)))
 }
 
@@ -175,7 +180,7 @@ fn trace(arguments: &Arguments) -> anyhow::Result<Vec<Tensor>> {
         ))
         .into());
     }
-    let model = Model::load(&arguments.model)?;
+    let model = arguments.changes.load(&arguments.model)?;
     let graph = model.graph(&GraphOptions {
         logits: Logits::All,
         hidden: true,

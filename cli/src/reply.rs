@@ -34,6 +34,7 @@ impl Speaker {
         for route in opened.routes.iter().filter(slow) {
             eprintln!("note: no kernel takes {route}");
         }
+        args::tell(opened.notes());
         let mut session = opened.session;
         Ok(Self {
             thread: Thread::new(&mut *session)?,

@@ -1,10 +1,10 @@
 //! `mlxcel verify`: every execution of a model held against the interpreter.
 
+use crate::args::ChangeArguments;
 use crate::failure::{Reported, Usage};
 use crate::output;
 use crate::progress::Spinner;
 use clap::{Args, ValueEnum};
-use mlxcel_frontend::Model;
 use mlxcel_oracle::{Backend, Fault, Verdict, VerifyOptions, verify_model};
 use std::path::PathBuf;
 
@@ -38,6 +38,8 @@ pub(crate) struct Arguments {
     /// Print the report as JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    changes: ChangeArguments,
     /// Perturb a weight that one backend sees, to test this command.
     #[arg(long, value_name = "BACKEND:WEIGHT", hide = true, value_parser = fault)]
     fault: Option<Fault>,
@@ -69,7 +71,7 @@ fn fault(text: &str) -> Result<Fault, String> {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let spinner = Spinner::new(format!("loading {}", arguments.model.display()));
-    let model = Model::load(&arguments.model)?;
+    let model = arguments.changes.load(&arguments.model)?;
     let tokens = match &arguments.prompt {
         Some(prompt) => Some(model.text()?.encode(prompt, true)?),
         None => arguments.tokens.clone(),

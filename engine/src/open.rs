@@ -2,7 +2,7 @@
 
 use crate::session::{IreeSession, MlxSession, ReferenceSession, Session, SessionError};
 use mlxcel_frontend::artifact::MANIFEST;
-use mlxcel_frontend::{GraphOptions, LoadError, Logits, Model, Text};
+use mlxcel_frontend::{GraphOptions, LoadError, LoadOptions, Logits, Model, Text};
 use mlxcel_runtime_iree::{Artifact, Device, DeviceSpec};
 use mlxcel_runtime_mlx::{Graphs, Route};
 use std::fmt;
@@ -30,7 +30,7 @@ impl fmt::Display for Backend {
 }
 
 /// How a model is opened.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct OpenOptions {
     /// What executes it; by default IREE for an artifact and MLX for a model.
     pub backend: Option<Backend>,
@@ -38,6 +38,8 @@ pub struct OpenOptions {
     pub device: Option<String>,
     /// Tokens of context; by default all that the model or artifact has.
     pub context: Option<usize>,
+    /// What is done to a model's weights when they are loaded.
+    pub load: LoadOptions,
 }
 
 /// Why a model could not be opened.
@@ -79,6 +81,16 @@ pub enum OpenError {
         /// The backend.
         backend: Backend,
     },
+    /// The weights of an artifact were to be changed.
+    #[error(
+        "{}: the weights of a compiled artifact cannot be changed; give the adapter or surgery to \
+         `mlxcel compile`",
+        path.display()
+    )]
+    Fixed {
+        /// The artifact.
+        path: PathBuf,
+    },
     /// More context than there is.
     #[error(
         "{}: a context of {asked} tokens was asked for, and there are {available}{hint}",
@@ -117,6 +129,14 @@ enum Source {
 }
 
 impl Opened {
+    /// What a user should know of how the model was loaded, in sentences.
+    pub fn notes(&self) -> &[String] {
+        match &self.source {
+            Source::Model(model) => model.notes(),
+            Source::Artifact(_) => &[],
+        }
+    }
+
     /// The tokenizer, chat template and end tokens.
     ///
     /// # Errors
@@ -139,6 +159,11 @@ pub fn is_artifact(path: &Path) -> bool {
 /// # Errors
 /// [`OpenError`], naming the file and field at fault.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
+    if is_artifact(path) && options.load != LoadOptions::default() {
+        return Err(OpenError::Fixed {
+            path: path.to_path_buf(),
+        });
+    }
     let backend = match (options.backend, is_artifact(path)) {
         (None | Some(Backend::Iree), true) => return open_artifact(path, options),
         (Some(backend), true) => {
@@ -152,7 +177,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
     if options.device.is_some() && backend != Backend::Iree {
         return Err(OpenError::Device { backend });
     }
-    let model = Model::load(path)?;
+    let model = Model::load_with(path, &options.load)?;
     let context = context(path, options, model.context(), "")?;
     let mut routes = Vec::new();
     let session: Box<dyn Session> = match backend {

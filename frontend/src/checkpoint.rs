@@ -43,6 +43,17 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
+    /// Maps the checkpoint that is the safetensors file `file` alone.
+    pub(crate) fn of_file(file: &Path) -> Result<Self, LoadError> {
+        let mut checkpoint = Self {
+            folder: file.to_path_buf(),
+            files: Vec::with_capacity(1),
+            tensors: HashMap::new(),
+        };
+        checkpoint.add(MappedFile::open(file)?)?;
+        Ok(checkpoint)
+    }
+
     /// The files, in order of their names.
     pub(crate) fn files(&self) -> &[MappedFile] {
         &self.files
@@ -53,7 +64,7 @@ impl Checkpoint {
         self.files
     }
 
-    /// The folder.
+    /// The folder, or the file of a checkpoint of one.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }

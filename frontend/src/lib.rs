@@ -24,6 +24,7 @@ mod gguf;
 mod map;
 mod model;
 mod safetensors;
+mod surgery;
 mod text;
 mod weights;
 

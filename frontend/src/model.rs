@@ -8,6 +8,7 @@ use crate::decoder::Decoder;
 use crate::encoder::{Encoder, Pooling};
 use crate::families::{self, Kind};
 use crate::text::TextFiles;
+use crate::surgery::{self, Heads};
 use crate::weights::Weights;
 use crate::{Config, LoadError, Text, gguf, map};
 use mlxcel_ir::{Graph, WeightSource};
@@ -56,6 +57,8 @@ impl Default for GraphOptions {
 /// What is done to a model's weights when it is loaded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadOptions {
+    /// The file of a surgery on its weights, done first.
+    pub surgery: Option<PathBuf>,
     /// The adapter to load with it.
     pub adapter: Option<Adapter>,
 }
@@ -90,6 +93,7 @@ pub struct Model {
     config: Config,
     body: Body,
     weights: Arc<Weights>,
+    notes: Vec<String>,
 }
 
 /// Name of the configuration in a model folder.
@@ -115,11 +119,7 @@ impl Model {
             true => Self::load_file(path)?,
             false => Self::load_folder(path)?,
         };
-        // Nothing shares the weights yet.
-        if let (Some(adapter), Some(weights)) = (&options.adapter, Arc::get_mut(&mut model.weights))
-        {
-            adapter::apply(weights, adapter)?;
-        }
+        model.change(options)?;
         // Building the graph looks up every tensor, so that what is wrong shows now.
         let graph = match &model.body {
             Body::Decoder(_) => model.graph(&GraphOptions::default())?,
@@ -127,6 +127,25 @@ impl Model {
         };
         adapter::check_used(&model.weights, &graph)?;
         Ok(model)
+    }
+
+    /// Changes the weights as `options` say.
+    fn change(&mut self, options: &LoadOptions) -> Result<(), LoadError> {
+        let heads = match &options.surgery {
+            Some(_) => Heads::of(&self.graph(&GraphOptions::default())?),
+            None => Heads::default(),
+        };
+        // Nothing shares the weights of a model that is being loaded.
+        let Some(weights) = Arc::get_mut(&mut self.weights) else {
+            return Ok(());
+        };
+        if let Some(file) = &options.surgery {
+            self.notes = surgery::apply(weights, file, heads, self.family.names)?;
+        }
+        if let Some(adapter) = &options.adapter {
+            adapter::apply(weights, adapter)?;
+        }
+        Ok(())
     }
 
     fn load_file(path: &Path) -> Result<Self, LoadError> {
@@ -197,12 +216,18 @@ impl Model {
             config,
             body,
             weights: Arc::new(weights),
+            notes: Vec::new(),
         })
     }
 
     /// The model's name: that of its folder or file.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What a user should know of how it was loaded, in sentences.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// The model's family, as `model_type` names it.

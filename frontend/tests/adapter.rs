@@ -87,6 +87,7 @@ fn mlx_config() -> Value {
 fn load(model: &Path, adapter: Adapter) -> Result<Model, String> {
     let options = LoadOptions {
         adapter: Some(adapter),
+        ..LoadOptions::default()
     };
     Model::load_with(model, &options).map_err(|error| error.to_string())
 }
