@@ -20,6 +20,7 @@ use crate::weights::names::Names;
 use edit::Action;
 use file::{Granularity, Operation, Place, Placed};
 use mlxcel_ir::{Dim, Graph, Op, WeightDecl, WeightFormat};
+use prune::Region;
 use source::Sources;
 use std::path::Path;
 use std::sync::Arc;
@@ -107,6 +108,7 @@ impl Planner<'_> {
         match operation {
             Operation::Scale { factor, .. } => {
                 for one in selected {
+                    proportional(&one, place)?;
                     self.actions.push((one.name, Action::Scale(*factor as f32)));
                 }
             }
@@ -182,7 +184,12 @@ impl Planner<'_> {
         let mut kept: Vec<(&str, &str)> = Vec::new();
         for one in selected {
             match prune::region(one, granularity, ids, self.heads, place)? {
-                Ok(region) => self.actions.push((one.name.clone(), Action::Zero(region))),
+                Ok(region) => {
+                    if region != Region::All {
+                        proportional(one, place)?;
+                    }
+                    self.actions.push((one.name.clone(), Action::Zero(region)));
+                }
                 Err(Some(reason)) => kept.push((&one.name, reason)),
                 Err(None) => {}
             }
@@ -210,6 +217,18 @@ impl Planner<'_> {
             ));
         }
         Ok(())
+    }
+}
+
+/// Requires a weight whose numbers are proportional to parts of it that are stored as numbers.
+fn proportional(declaration: &WeightDecl, place: &Place) -> Result<(), LoadError> {
+    match declaration.format {
+        WeightFormat::Dense(_) | WeightFormat::Affine { .. } => Ok(()),
+        format => {
+            let name = &declaration.name;
+            let reason = format!("`{name}` is stored as {format}, which this cannot be done to");
+            Err(place.error(reason))
+        }
     }
 }
 

@@ -58,6 +58,13 @@ impl Words {
         }
     }
 
+    /// A copy of `bytes`.
+    pub(crate) fn copied(bytes: &[u8]) -> Self {
+        let mut words = Self::zeros(bytes.len());
+        words.bytes_mut().copy_from_slice(bytes);
+        words
+    }
+
     /// The bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &bytemuck::cast_slice(&self.words)[..self.length]
@@ -88,9 +95,7 @@ pub(crate) enum Bytes {
 impl Bytes {
     /// A copy of `bytes` at an address that suits any element type.
     pub(crate) fn owned(bytes: &[u8]) -> Self {
-        let mut words = Words::zeros(bytes.len());
-        words.bytes_mut().copy_from_slice(bytes);
-        Bytes::Owned(words)
+        Bytes::Owned(Words::copied(bytes))
     }
 
     /// `range` of `file`, mapped where it starts at a multiple of `alignment`, else copied.

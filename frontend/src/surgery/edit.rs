@@ -30,6 +30,16 @@ pub(super) fn perform(weights: &mut Weights, name: &str, action: Action) {
         return;
     };
     let declaration = stored.declaration.clone();
+    if let Action::Zero(Region::All) = action {
+        // In every format, zeros alone are the number zero.
+        let sizes = declaration.part_bytes();
+        put(
+            weights,
+            name,
+            sizes.map(|size| (size > 0).then(|| Words::zeros(size))),
+        );
+        return;
+    }
     // The parts that hold numbers: of a quantised weight its scales and biases, to which the numbers
     // are proportional.
     let (dtype, parts) = match declaration.format {
@@ -37,13 +47,15 @@ pub(super) fn perform(weights: &mut Weights, name: &str, action: Action) {
         WeightFormat::Affine { scale, .. } => {
             (scale, [None, Some(&stored.scales), Some(&stored.biases)])
         }
+        // Only replaced or made zero as a whole.
+        _ => (DType::F32, [None, None, None]),
     };
     let current = |part: &Bytes| convert::to_f32(dtype, weights.bytes(part)).unwrap_or_default();
     let edited = |edit: &dyn Fn(&mut Vec<f32>)| {
         parts.map(|part| {
             let mut numbers = current(part?);
             edit(&mut numbers);
-            Some(Bytes::Owned(stored_as(dtype, &numbers)))
+            Some(stored_as(dtype, &numbers))
         })
     };
     let new = match action {
@@ -62,15 +74,22 @@ pub(super) fn perform(weights: &mut Weights, name: &str, action: Action) {
             *numbers = mix(&a.to_f32(), &b.to_f32(), ratio, method);
         }),
         Action::Replace(slices) => {
-            let mut slices = slices.iter().map(|slice| Some(Bytes::owned(slice.bytes())));
+            let mut slices = slices
+                .iter()
+                .map(|slice| Some(Words::copied(slice.bytes())));
             [(); 3].map(|()| slices.next().flatten())
         }
     };
+    put(weights, name, new);
+}
+
+/// Puts the parts that there are in place of those of the weight `name`.
+fn put(weights: &mut Weights, name: &str, new: [Option<Words>; 3]) {
     if let Some(stored) = weights.stored.get_mut(name) {
         let parts = [&mut stored.values, &mut stored.scales, &mut stored.biases];
         for (part, new) in parts.into_iter().zip(new) {
             if let Some(new) = new {
-                *part = new;
+                *part = Bytes::Owned(new);
             }
         }
     }

@@ -155,6 +155,13 @@ impl Source {
                 }
                 Ok(parts)
             }
+            format => {
+                let reason = format!(
+                    "`{}` is stored as {format}, which has no donors",
+                    wanted.name
+                );
+                Err(place.error(reason))
+            }
         }
     }
 }
