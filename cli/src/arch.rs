@@ -2,8 +2,9 @@
 
 use crate::output;
 use clap::Args;
-use mlxcel_frontend::{GraphOptions, Logits, Model, supported};
+use mlxcel_frontend::{Category, FamilyInfo, GraphOptions, Logits, Model, catalogue};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// List the supported model families, or print a model's graph.
@@ -30,17 +31,54 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
+/// What executes a family, and how far.
+fn backends(category: Category) -> [(&'static str, &'static str); 3] {
+    let compiled = match category {
+        Category::Dense | Category::Experts => "supported",
+        // Prompts are compiled token by token.
+        Category::Recurrent => "partial",
+    };
+    [("mlx", "supported"), ("iree", compiled), ("reference", "supported")]
+}
+
 fn families(json: bool) -> anyhow::Result<()> {
-    let families = supported();
+    let families = catalogue();
     if json {
-        let families: Vec<_> = families.iter().map(|id| json!({ "id": id })).collect();
+        let one = |family: &FamilyInfo| {
+            let formats = ["safetensors"].into_iter().chain(family.gguf.map(|_| "gguf"));
+            json!({
+                "id": family.id,
+                "display_name": family.title,
+                "category": family.category.name(),
+                "model_types": family.model_types,
+                "gguf_architecture": family.gguf,
+                "formats": formats.collect::<Vec<_>>(),
+                "backends": BTreeMap::from(backends(family.category)),
+            })
+        };
         return output::json(&json!({
             "mlxcel_version": env!("CARGO_PKG_VERSION"),
-            "families": families,
+            "families": families.iter().map(one).collect::<Vec<_>>(),
         }));
     }
-    for family in families {
-        output::line(&family)?;
+    let mut rows = vec![["family", "title", "category", "gguf", "iree", "model types"].map(String::from)];
+    for family in &families {
+        let [_, (_, iree), _] = backends(family.category);
+        rows.push([
+            family.id.into(),
+            family.title.into(),
+            family.category.name().into(),
+            family.gguf.unwrap_or("-").into(),
+            iree.into(),
+            family.model_types.join(", "),
+        ]);
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..6).map(|column| width(column).unwrap_or(0)).collect();
+    for row in &rows {
+        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
+        let cells: Vec<String> = cells.collect();
+        output::line(cells.join("  ").trim_end())?;
     }
     Ok(())
 }

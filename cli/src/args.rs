@@ -1,7 +1,7 @@
 //! The command line: subcommands and the options that several of them share.
 
 use crate::failure::Usage;
-use crate::{arch, compile, generate, logits, run, shell, verify};
+use crate::{arch, compile, generate, inspect, logits, run, shell, verify};
 use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use mlxcel_engine::{Backend, OpenOptions, Options, Sampling};
 use mlxcel_frontend::{Adapter, LoadOptions, Model};
@@ -43,6 +43,7 @@ pub(crate) enum Command {
     Compile(compile::Arguments),
     Verify(verify::Arguments),
     Logits(logits::Arguments),
+    Inspect(inspect::Arguments),
     Arch(arch::Arguments),
     Completions(shell::Completions),
     Man(shell::Man),

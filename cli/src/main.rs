@@ -15,6 +15,7 @@ mod compile;
 mod failure;
 mod generate;
 mod input;
+mod inspect;
 mod logits;
 mod memory;
 mod output;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Compile(arguments) => compile::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Logits(arguments) => logits::run(&arguments),
+        Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Arch(arguments) => arch::run(&arguments),
         Command::Completions(arguments) => shell::completions(&arguments),
         Command::Man(arguments) => shell::man(&arguments),

@@ -261,6 +261,33 @@ pub fn supported() -> Vec<String> {
         .collect()
 }
 
+/// What a catalogue says of a family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FamilyInfo {
+    /// Its name, the first of its values of `model_type`.
+    pub id: &'static str,
+    /// What people call it.
+    pub title: &'static str,
+    /// What it is made of.
+    pub category: Category,
+    /// Its values of `model_type` in config.json.
+    pub model_types: &'static [&'static str],
+    /// The architecture that GGUF files call it, if they are read.
+    pub gguf: Option<&'static str>,
+}
+
+/// Every family, by name.
+pub fn catalogue() -> Vec<FamilyInfo> {
+    let info = |family: &'static Family| FamilyInfo {
+        id: family.name(),
+        title: family.title,
+        category: family.category,
+        model_types: family.model_types,
+        gguf: (!family.gguf.is_empty()).then_some(family.gguf),
+    };
+    FAMILIES.iter().map(info).collect()
+}
+
 /// The family that the configuration `value` of `file` asks for: by the type of its language model,
 /// else by that of the whole.
 ///

@@ -260,6 +260,11 @@ impl Model {
         self.config.context
     }
 
+    /// The weights.
+    pub(crate) fn stored(&self) -> &Weights {
+        &self.weights
+    }
+
     /// The bytes of the weights. Each part is aligned to its element type.
     pub fn weights(&self) -> Arc<dyn WeightSource> {
         self.weights.clone()
