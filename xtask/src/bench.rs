@@ -5,6 +5,7 @@
 
 mod bandwidth;
 mod figures;
+mod load;
 mod peer;
 mod traffic;
 
@@ -31,7 +32,22 @@ pub(crate) enum Phase {
     Prefill,
 }
 
-/// What to measure, and how often.
+/// What to measure.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Bench {
+    Speed(Options),
+    Load(LoadOptions),
+}
+
+/// What to load, and how often.
+#[derive(Debug, PartialEq)]
+pub(crate) struct LoadOptions {
+    layers: usize,
+    rounds: usize,
+    json: bool,
+}
+
+/// What to measure of a model, and how often.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Options {
     phase: Phase,
@@ -43,11 +59,11 @@ pub(crate) struct Options {
     json: bool,
 }
 
-impl Options {
+impl Bench {
     pub(crate) fn parse(arguments: &mut lexopt::Parser) -> Result<Self, lexopt::Error> {
         let mut words = Vec::new();
         let (mut artifact, mut peer, mut tokens) = (None, None, None);
-        let (mut rounds, mut json) = (5, false);
+        let (mut rounds, mut json, mut layers) = (5, false, None);
         while let Some(argument) = arguments.next()? {
             match argument {
                 Value(word) => words.push(word),
@@ -55,6 +71,7 @@ impl Options {
                 Long("peer") => peer = Some(arguments.value()?.into()),
                 Long("tokens") => tokens = Some(positive(arguments, "--tokens")?),
                 Long("rounds") => rounds = positive(arguments, "--rounds")?,
+                Long("layers") => layers = Some(positive(arguments, "--layers")?),
                 Long("json") => json = true,
                 other => return Err(other.unexpected()),
             }
@@ -68,18 +85,33 @@ impl Options {
         {
             Some("decode") => Phase::Decode,
             Some("prefill") => Phase::Prefill,
+            Some("load") => match words.next() {
+                Some(more) => return Err(Value(more).unexpected()),
+                None => {
+                    return Ok(Self::Load(LoadOptions {
+                        layers: layers.unwrap_or(load::LAYERS),
+                        rounds,
+                        json,
+                    }));
+                }
+            },
             Some(other) => {
-                return Err(format!("bench measures decode or prefill, not {other:?}").into());
+                return Err(
+                    format!("bench measures decode or prefill or load, not {other:?}").into(),
+                );
             }
-            None => return Err("bench what? decode or prefill".into()),
+            None => return Err("bench what? decode or prefill or load".into()),
         };
+        if layers.is_some() {
+            return Err(Long("layers").unexpected());
+        }
         let model = words
             .next()
             .ok_or("which model? give its folder or GGUF file")?;
         if let Some(more) = words.next() {
             return Err(Value(more).unexpected());
         }
-        Ok(Self {
+        Ok(Self::Speed(Options {
             phase,
             model: model.into(),
             artifact,
@@ -90,7 +122,7 @@ impl Options {
             rounds,
             peer,
             json,
-        })
+        }))
     }
 }
 
@@ -102,10 +134,27 @@ fn positive(arguments: &mut lexopt::Parser, option: &str) -> Result<usize, lexop
     }
 }
 
-/// Builds the program, compiles the model where no artifact is given, measures, and prints.
-pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+/// Builds the program, measures, and prints.
+pub(crate) fn run(workspace: &Workspace, bench: &Bench) -> Result<()> {
     crate::setup::run(workspace, &crate::setup::Options::default())?;
     let program = Program::build(workspace, &["--release"])?;
+    let options = match bench {
+        Bench::Speed(options) => options,
+        Bench::Load(LoadOptions {
+            layers,
+            rounds,
+            json,
+        }) => {
+            let folder = workspace.deps("bench-load");
+            std::fs::create_dir_all(&folder)
+                .with_context(|| format!("cannot make {}", folder.display()))?;
+            let outcome = load::run(&program, &folder, *layers, *rounds, *json);
+            // It takes 4.5 GB.
+            std::fs::remove_dir_all(&folder)
+                .with_context(|| format!("cannot remove {}", folder.display()))?;
+            return outcome;
+        }
+    };
     let artifact = match &options.artifact {
         Some(folder) => folder.clone(),
         None => {

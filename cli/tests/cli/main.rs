@@ -2,8 +2,10 @@
 
 mod artifact;
 mod bad_input;
+mod changes;
 mod chat;
 mod demo;
+mod inspect;
 mod logits;
 mod program;
 mod usage;

@@ -5,12 +5,13 @@ use mlxcel_test_support::demo_model;
 use std::io::Read;
 use std::process::Stdio;
 
-const SUBCOMMANDS: [&str; 8] = [
+const SUBCOMMANDS: [&str; 9] = [
     "run",
     "generate",
     "compile",
     "verify",
     "logits",
+    "inspect",
     "arch",
     "completions",
     "man",
