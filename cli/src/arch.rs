@@ -38,14 +38,20 @@ fn backends(category: Category) -> [(&'static str, &'static str); 3] {
         // Prompts are compiled token by token.
         Category::Recurrent => "partial",
     };
-    [("mlx", "supported"), ("iree", compiled), ("reference", "supported")]
+    [
+        ("mlx", "supported"),
+        ("iree", compiled),
+        ("reference", "supported"),
+    ]
 }
 
 fn families(json: bool) -> anyhow::Result<()> {
     let families = catalogue();
     if json {
         let one = |family: &FamilyInfo| {
-            let formats = ["safetensors"].into_iter().chain(family.gguf.map(|_| "gguf"));
+            let formats = ["safetensors"]
+                .into_iter()
+                .chain(family.gguf.map(|_| "gguf"));
             json!({
                 "id": family.id,
                 "display_name": family.title,
@@ -61,7 +67,8 @@ fn families(json: bool) -> anyhow::Result<()> {
             "families": families.iter().map(one).collect::<Vec<_>>(),
         }));
     }
-    let mut rows = vec![["family", "title", "category", "gguf", "iree", "model types"].map(String::from)];
+    let mut rows =
+        vec![["family", "title", "category", "gguf", "iree", "model types"].map(String::from)];
     for family in &families {
         let [_, (_, iree), _] = backends(family.category);
         rows.push([
@@ -76,7 +83,10 @@ fn families(json: bool) -> anyhow::Result<()> {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..6).map(|column| width(column).unwrap_or(0)).collect();
     for row in &rows {
-        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, &width)| format!("{cell:width$}"));
         let cells: Vec<String> = cells.collect();
         output::line(cells.join("  ").trim_end())?;
     }

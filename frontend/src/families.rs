@@ -279,7 +279,7 @@ pub struct FamilyInfo {
 /// Every family, by name.
 pub fn catalogue() -> Vec<FamilyInfo> {
     let info = |family: &'static Family| FamilyInfo {
-        id: family.name(),
+        id: family.model_types.first().copied().unwrap_or_default(),
         title: family.title,
         category: family.category,
         model_types: family.model_types,

@@ -2,8 +2,8 @@
 
 use crate::map::MappedFile;
 use crate::model::Model;
-use crate::{GraphOptions, LoadError, safetensors};
 use crate::surgery::Heads;
+use crate::{GraphOptions, LoadError, safetensors};
 use mlxcel_ir::{StateKind, Symbol, WeightFormat, step};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

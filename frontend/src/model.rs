@@ -7,8 +7,8 @@ use crate::config::{Reader, language};
 use crate::decoder::Decoder;
 use crate::encoder::{Encoder, Pooling};
 use crate::families::{self, Kind};
-use crate::text::TextFiles;
 use crate::surgery::{self, Heads};
+use crate::text::TextFiles;
 use crate::weights::Weights;
 use crate::{Config, LoadError, Text, gguf, map};
 use mlxcel_ir::{Graph, WeightSource};
@@ -140,7 +140,7 @@ impl Model {
             return Ok(());
         };
         if let Some(file) = &options.surgery {
-            self.notes = surgery::apply(weights, file, heads, self.family.names)?;
+            self.notes = surgery::apply(weights, file, heads)?;
         }
         if let Some(adapter) = &options.adapter {
             adapter::apply(weights, adapter)?;

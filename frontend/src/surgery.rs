@@ -16,7 +16,6 @@ mod source;
 
 use crate::LoadError;
 use crate::weights::Weights;
-use crate::weights::names::Names;
 use edit::Action;
 use file::{Granularity, Operation, Place, Placed};
 use mlxcel_ir::{Dim, Graph, Op, WeightDecl, WeightFormat};
@@ -56,13 +55,12 @@ pub(crate) fn apply(
     weights: &mut Weights,
     file: &Path,
     heads: Heads,
-    family: Names,
 ) -> Result<Vec<String>, LoadError> {
     let (operations, content) = file::read(file)?;
     let mut planner = Planner {
         weights,
         heads,
-        sources: Sources::new(family),
+        sources: Sources::new(weights.rules.family()),
         actions: Vec::new(),
         notes: Vec::new(),
     };

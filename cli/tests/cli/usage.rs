@@ -129,14 +129,24 @@ fn a_reader_that_leaves_is_no_failure() {
 #[test]
 fn families_and_graphs_are_listed() {
     let families = run(["arch"]).success();
-    assert!(families.lines().any(|line| line.starts_with("llama ")), "{families}");
+    assert!(
+        families.lines().any(|line| line.starts_with("llama ")),
+        "{families}"
+    );
     let json: serde_json::Value = serde_json::from_str(&run(["arch", "--json"]).success()).unwrap();
     assert!(
         json["families"]
             .as_array()
             .is_some_and(|families| families.len() >= 2)
     );
-    for field in ["id", "display_name", "category", "model_types", "formats", "backends"] {
+    for field in [
+        "id",
+        "display_name",
+        "category",
+        "model_types",
+        "formats",
+        "backends",
+    ] {
         assert!(!json["families"][0][field].is_null(), "{field}");
     }
     let demo = argument(&demo_model());

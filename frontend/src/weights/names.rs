@@ -90,6 +90,14 @@ impl Rules {
         projection(&stacked).unwrap_or(stacked)
     }
 
+    /// How the family names its tensors, transposed or not.
+    pub(crate) fn family(&self) -> Names {
+        Names {
+            root: self.root,
+            transposed: &[],
+        }
+    }
+
     /// `name` below the family's root.
     pub(crate) fn rooted(&self, name: &str) -> String {
         format!("{}.{name}", self.root)
