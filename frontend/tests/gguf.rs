@@ -129,8 +129,8 @@ fn broken_files_are_refused() {
     };
     check(Writer::default(), &["general.architecture", "is missing"]);
     check(
-        Writer::default().text("general.architecture", "mamba"),
-        &["general.architecture", "`mamba`", "llama, qwen3"],
+        Writer::default().text("general.architecture", "lama"),
+        &["general.architecture", "`lama`", "llama", "qwen3"],
     );
     check(
         good().size("llama.expert_count", 8),

@@ -98,7 +98,7 @@ fn configurations() {
         |folder| fs::write(folder.join("config.json"), "[]").expect("written"),
         &["config.json", "object"],
     );
-    check_config("model_type", json!("mamba"), &["`mamba`", "llama, qwen3"]);
+    check_config("model_type", json!("lama"), &["`lama`", "llama", "qwen3"]);
     check_config("model_type", json!(null), &["is missing"]);
     check_config("hidden_size", json!(null), &["is missing"]);
     check_config("hidden_size", json!("64"), &["whole number"]);
