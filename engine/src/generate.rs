@@ -244,7 +244,11 @@ impl<'a> Generation<'a> {
         let generated = self.tokens.len() - self.prompt;
         let keep = self.prefilled + generated.saturating_sub(1);
         if self.session.length(self.sequence)? > keep {
-            self.session.truncate(self.sequence, keep)?;
+            match self.session.truncate(self.sequence, keep) {
+                // What ran ahead was fed the reply's last token, which then stays.
+                Err(SessionError::Indivisible { length, .. }) if length <= self.tokens.len() => {}
+                outcome => outcome?,
+            }
         }
         Ok(())
     }

@@ -72,7 +72,9 @@ pub trait Session: Send {
     /// Drops the tokens of `sequence` after the first `length`.
     ///
     /// # Errors
-    /// If there is no such sequence, or it is shorter than `length`.
+    /// If there is no such sequence, or it is shorter than `length`; [`SessionError::Indivisible`] if
+    /// the model has memories and `length` is neither all nor 0; [`SessionError::Failed`] if a step
+    /// failed before `length`.
     fn truncate(&mut self, sequence: SequenceId, length: usize) -> Result<(), SessionError>;
 
     /// Frees `sequence`.

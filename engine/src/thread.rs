@@ -24,7 +24,7 @@ impl Thread {
     }
 
     /// Cuts the sequence to what it shares with `prompt`, at least one token short of the whole
-    /// prompt, and returns it to generate on.
+    /// prompt, and returns it to generate on. A sequence that cannot be cut there is emptied.
     ///
     /// # Errors
     /// As [`Session::truncate`].
@@ -34,9 +34,16 @@ impl Thread {
         prompt: &[u32],
     ) -> Result<SequenceId, SessionError> {
         let same = self.held.iter().zip(prompt).take_while(|(a, b)| a == b);
-        let keep = same.count().min(prompt.len().saturating_sub(1));
+        let mut keep = same.count().min(prompt.len().saturating_sub(1));
         if session.length(self.sequence)? > keep {
-            session.truncate(self.sequence, keep)?;
+            match session.truncate(self.sequence, keep) {
+                // What cannot be cut there begins anew.
+                Err(SessionError::Indivisible { .. } | SessionError::Failed { .. }) => {
+                    session.truncate(self.sequence, 0)?;
+                    keep = 0;
+                }
+                outcome => outcome?,
+            }
         }
         self.held.truncate(keep);
         Ok(self.sequence)

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Thread;
 use crate::detokenize::TokenKind;
 use crate::sample::Sampling;
 use crate::session::{Limits, Statistics};
@@ -48,6 +49,8 @@ struct Script {
     steps: Vec<usize>,
     /// A step that fails when it is waited for, by its ticket.
     fails: Option<u64>,
+    /// Whether the sequence has memories.
+    indivisible: bool,
 }
 
 impl Script {
@@ -64,6 +67,7 @@ impl Script {
             submitted: 0,
             steps: Vec::new(),
             fails: None,
+            indivisible: false,
         }
     }
 }
@@ -88,6 +92,12 @@ impl Session for Script {
     fn truncate(&mut self, _: SequenceId, length: usize) -> Result<(), SessionError> {
         assert!(length <= self.held.len());
         assert!(self.outstanding.is_empty(), "cut while a step runs");
+        if self.indivisible && length > 0 && length < self.held.len() {
+            return Err(SessionError::Indivisible {
+                length: self.held.len(),
+                to: length,
+            });
+        }
         self.held.truncate(length);
         self.chosen = None;
         Ok(())
@@ -339,6 +349,31 @@ fn a_dropped_reply_leaves_its_sequence_clean() {
     drop(generation);
     assert_eq!(script.held, [9]);
     assert!(script.outstanding.is_empty());
+}
+
+#[test]
+fn a_sequence_that_cannot_be_cut_keeps_the_last_token_or_begins_anew() {
+    for sampling in [Sampling::default(), sampled()] {
+        let options = Options {
+            sampling,
+            end_tokens: vec![letters("d")[0]],
+            ..Options::default()
+        };
+        let mut script = Script::new(2, &letters("abcdefgh"), 100);
+        script.indivisible = true;
+        let mut thread = Thread::new(&mut script).unwrap();
+        let prompt = letters("xy");
+        let (_, summary) = run(&mut script, &prompt, &options);
+        thread.record(&script, &prompt, &summary.tokens).unwrap();
+        let all = letters("xyabcd");
+        assert!(script.held.len() >= 5 && all.starts_with(&script.held));
+        // What goes on is processed from there, what differs or repeats from the beginning.
+        let held = script.held.clone();
+        thread.prepare(&mut script, &letters("xyabcde")).unwrap();
+        assert_eq!(script.held, held);
+        thread.prepare(&mut script, &letters("xyabc")).unwrap();
+        assert!(script.held.is_empty());
+    }
 }
 
 #[test]

@@ -28,6 +28,25 @@ pub enum SessionError {
         /// Tokens to keep.
         to: usize,
     },
+    /// A sequence of a model with memories, which know nothing of earlier tokens.
+    #[error(
+        "a sequence of {length} tokens cannot be cut to {to}: this model's memories can only be \
+         kept whole or emptied"
+    )]
+    Indivisible {
+        /// Tokens that the sequence holds.
+        length: usize,
+        /// Tokens to keep.
+        to: usize,
+    },
+    /// A sequence of which a step failed.
+    #[error("a step of sequence {} failed: cut it to at most {intact} tokens, or release it", .sequence.0)]
+    Failed {
+        /// The sequence.
+        sequence: SequenceId,
+        /// Tokens that are certain.
+        intact: usize,
+    },
     /// A token id the model has no embedding for.
     #[error("token {token} is outside the model's vocabulary of {vocabulary} entries")]
     UnknownToken {

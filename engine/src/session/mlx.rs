@@ -17,7 +17,16 @@ pub struct MlxSession {
     statistics: Statistics,
 }
 
-session_over!(MlxSession, mlxcel_runtime_mlx, ROWS);
+session_over!(
+    MlxSession,
+    mlxcel_runtime_mlx,
+    ROWS,
+    mlxcel_runtime_mlx::Error::Indivisible { length, to, .. } => SessionError::Indivisible { length, to },
+    mlxcel_runtime_mlx::Error::FailedSequence { sequence, intact } => SessionError::Failed {
+        sequence: SequenceId(sequence),
+        intact,
+    }
+);
 
 impl MlxSession {
     /// Plans `graphs`, whose weights are in `weights`.

@@ -3,7 +3,7 @@
 use super::{Limits, Session, SessionError, Statistics};
 use mlxcel_ir::interpret::{Interpreter, States};
 use mlxcel_ir::step::{self, Row, RowOutput, SequenceId, Ticket, Tokens, Want};
-use mlxcel_ir::{Bindings, Graph, HostTensor, Symbol, WeightSource};
+use mlxcel_ir::{Bindings, Graph, HostTensor, StateKind, Symbol, WeightSource};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
@@ -64,6 +64,11 @@ impl ReferenceSession {
         sequence.ok_or(SessionError::UnknownSequence(id))
     }
 
+    fn has_memories(&self) -> bool {
+        let mut states = self.graph.states.iter();
+        states.any(|state| state.kind == StateKind::Memory)
+    }
+
     fn add(&mut self, sequence: Sequence) -> SequenceId {
         let id = SequenceId(self.next_sequence);
         self.next_sequence += 1;
@@ -103,8 +108,6 @@ impl ReferenceSession {
     }
 
     /// Runs `tokens` after the first `start` of a sequence; returns the logits `[V]` after them.
-    ///
-    /// Caches past a sequence's length mean nothing, so a failure changes nothing.
     fn run(
         &mut self,
         id: SequenceId,
@@ -193,7 +196,15 @@ impl Session for ReferenceSession {
         if to > length {
             return Err(SessionError::TooShort { length, to });
         }
+        let memories = to < length && self.has_memories();
+        if memories && to > 0 {
+            return Err(SessionError::Indivisible { length, to });
+        }
         if let Some(sequence) = self.sequences.get_mut(&sequence) {
+            if memories {
+                sequence.states = States::new(&self.graph);
+                sequence.capacity = 0;
+            }
             sequence.length = to;
             sequence.chosen = None;
         }
@@ -248,11 +259,30 @@ impl Session for ReferenceSession {
             .iter()
             .map(|row| self.tokens(row))
             .collect::<Result<_, _>>()?;
-        let outputs: Vec<RowOutput> = rows
+        // What a failed row did to memories is undone; caches past the length mean nothing anyway.
+        let before: Vec<(SequenceId, States<f32>)> = match self.has_memories() {
+            true => rows
+                .iter()
+                .map(|row| Ok((row.sequence, self.get(row.sequence)?.states.clone())))
+                .collect::<Result<_, SessionError>>()?,
+            false => Vec::new(),
+        };
+        let outputs = rows
             .iter()
             .zip(&tokens)
             .map(|(row, tokens)| self.run_row(row.sequence, tokens, row.want))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<RowOutput>, _>>();
+        let outputs = match outputs {
+            Ok(outputs) => outputs,
+            Err(error) => {
+                for (id, states) in before {
+                    if let Some(sequence) = self.sequences.get_mut(&id) {
+                        sequence.states = states;
+                    }
+                }
+                return Err(error);
+            }
+        };
         for ((row, tokens), output) in rows.iter().zip(&tokens).zip(&outputs) {
             if let Some(sequence) = self.sequences.get_mut(&row.sequence) {
                 sequence.length += tokens.len();

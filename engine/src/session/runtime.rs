@@ -2,10 +2,10 @@
 //! of their own.
 
 /// Makes `$session`, which has the fields `runtime`, `context` and `statistics`, a session over the
-/// runtime of the crate `$runtime` that takes `$rows` rows a step. The names of [`super::Session`]
-/// must be in scope.
+/// runtime of the crate `$runtime` that takes `$rows` rows a step and has errors of its own as well.
+/// The names of [`super::Session`] must be in scope.
 macro_rules! session_over {
-    ($session:ident, $runtime:ident, $rows:expr) => {
+    ($session:ident, $runtime:ident, $rows:expr $(, $own:pat => $said:expr)*) => {
         impl $session {
             /// What the runtime says, in the words of sessions where they have some.
             fn said(error: $runtime::Error) -> SessionError {
@@ -31,6 +31,7 @@ macro_rules! session_over {
                     },
                     Error::Truncate { length, to, .. } => Said::TooShort { length, to },
                     Error::UnknownTicket(_) => Said::TicketOrder,
+                    $($own => $said,)*
                     other => Said::runtime(other),
                 }
             }
