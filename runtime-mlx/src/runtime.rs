@@ -281,7 +281,7 @@ impl Runtime {
             Ok(Running {
                 sequence: row.sequence,
                 length: self.sequences.get(row.sequence)?.length,
-                output: Pending::Done(Arc::new([])),
+                output: Pending::Done(Vec::new()),
             })
         };
         let mut outputs: Vec<Running> = rows.iter().map(running).collect::<Result<_, Error>>()?;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(crate) enum Pending {
     /// Nothing, once these are computed.
-    Done(Arc<[Array]>),
+    Done(Vec<Array>),
     /// Row of `i32[B]`.
     Token(Array, usize),
     /// Row of `f32[B, ...]`.
@@ -191,7 +191,7 @@ impl Runtime {
         };
         let mut started: Vec<&Array> = logits.iter().chain(&chosen).collect();
         let effects = plan.effects.iter().map(|&effect| value(effect));
-        let effects: Arc<[Array]> = effects.collect::<Result<_, Fail>>().map_err(fail)?;
+        let effects: Vec<Array> = effects.collect::<Result<_, Fail>>().map_err(fail)?;
         started.extend(effects.iter());
         let outcome = async_eval(started).map_err(|error| fail(error.into()));
         drop(machine);
