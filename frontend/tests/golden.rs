@@ -1,5 +1,5 @@
 //! Golden checkpoints, interpreted in f32, give the logits, hidden states and tokens that Hugging
-//! Face transformers recorded. One test for each folder of the archive that holds a decoder.
+//! Face transformers recorded. One test for each folder of the archives that holds a decoder.
 
 mod common;
 
@@ -158,10 +158,11 @@ fn pending(folder: &Path) -> Result<(), Failed> {
 
 fn main() {
     let arguments = Arguments::from_args();
-    let folder = support::golden("llama");
-    let all = folder.parent().expect("goldens are in a folder");
     let mut trials = Vec::new();
-    for entry in std::fs::read_dir(all).expect("the goldens can be listed") {
+    let entries = [support::goldens(), support::families()]
+        .into_iter()
+        .flat_map(|all| std::fs::read_dir(all).expect("the goldens can be listed"));
+    for entry in entries {
         let folder = entry.expect("the goldens can be listed").path();
         let recorded = read_tensors(&folder.join("expected.safetensors"));
         // Encoders and models of several kinds of input record other things.

@@ -25,6 +25,12 @@ pub fn goldens() -> PathBuf {
     Path::new(env!("OUT_DIR")).join("goldens")
 }
 
+/// The folder of further checkpoints like those of [`goldens`], smaller ones, of families that are not
+/// among them. `tests/families.py` made them, with the same library.
+pub fn families() -> PathBuf {
+    Path::new(env!("OUT_DIR")).join("families")
+}
+
 /// Those of [`goldens`] that the slower tests, on every execution, make do with.
 pub const GOLDEN_FAMILIES: [&str; 5] = [
     "llama",
