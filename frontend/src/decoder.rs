@@ -6,24 +6,36 @@
 //! [`Block`]; each kind of block (attention, feed-forward, experts, ...) is one file.
 
 mod attention;
+mod convolution;
 mod experts;
+mod gated_delta;
 mod head;
 mod latent;
+mod lightning;
+mod mamba;
+mod mamba2;
 mod mlp;
 mod parts;
 mod per_layer;
 mod relative;
 mod router;
+mod scaled;
 mod work;
 
 pub(crate) use attention::{Attention, HeadNorm, Projections, Sharing, alibi};
+pub(crate) use convolution::{Convolution, ShortConvolution};
 pub(crate) use experts::{Experts, Glu, Inner, Stack};
+pub(crate) use gated_delta::GatedDelta;
 pub(crate) use latent::{Latent, Queries};
+pub(crate) use lightning::Lightning;
+pub(crate) use mamba::Mamba;
+pub(crate) use mamba2::{GatedNorm, Mamba2};
 pub(crate) use mlp::{Gated, Plain, Xielu};
 pub(crate) use parts::{Embedding, Head, Linear, Norm, NormKind, Positions};
 pub(crate) use per_layer::{LayerInput, PerLayer, Scalar};
 pub(crate) use relative::{Distances, RelativeAttention};
 pub(crate) use router::{GroupRule, Groups, Normal, Router, Scores};
+pub(crate) use scaled::Scaled;
 pub(crate) use work::Work;
 
 use crate::model::GraphOptions;

@@ -16,10 +16,12 @@ mod distilbert;
 mod dots1;
 mod electra;
 mod ernie4_5;
+mod ernie4_5_moe;
 mod exaone;
 mod exaone4;
 mod exaone_moe;
 mod falcon;
+mod falcon_h1;
 mod gemma;
 mod gemma2;
 mod gemma3;
@@ -33,13 +35,20 @@ mod gpt_neox;
 mod gpt_oss;
 mod gptj;
 mod granite;
+mod granitemoe;
+mod granitemoehybrid;
 mod helium;
 mod hunyuan_v1_dense;
 mod internlm2;
 mod internlm3;
 mod jais2;
+mod kimi_linear;
+mod lfm2;
 mod llama;
+mod llama4;
+mod mamba;
 mod minicpm;
+mod minimax;
 mod ministral;
 mod ministral3;
 mod mistral;
@@ -52,6 +61,7 @@ mod nomic_bert;
 mod olmo;
 mod olmo2;
 mod olmo3;
+mod olmo_hybrid;
 mod olmoe;
 mod opt;
 mod parts;
@@ -61,6 +71,7 @@ mod phimoe;
 mod qwen2;
 mod qwen2_moe;
 mod qwen3;
+mod qwen3_next;
 mod roberta;
 mod seed_oss;
 mod smollm3;
@@ -138,10 +149,12 @@ pub(crate) const FAMILIES: &[Family] = &[
     deepseek::V3,
     dots1::FAMILY,
     ernie4_5::FAMILY,
+    ernie4_5_moe::FAMILY,
     exaone4::FAMILY,
     exaone::FAMILY,
     exaone_moe::FAMILY,
     falcon::FAMILY,
+    falcon_h1::FAMILY,
     gemma2::FAMILY,
     gemma3::FAMILY,
     gemma4::FAMILY,
@@ -155,14 +168,31 @@ pub(crate) const FAMILIES: &[Family] = &[
     gpt_oss::FAMILY,
     gptj::FAMILY,
     granite::FAMILY,
+    granitemoe::FAMILY,
+    granitemoehybrid::FAMILY,
     helium::FAMILY,
     hunyuan_v1_dense::FAMILY,
     internlm2::FAMILY,
     internlm3::FAMILY,
     jais2::FAMILY,
+    lfm2::FAMILY,
+    lfm2::MOE,
+    llama4::FAMILY,
+    kimi_linear::FAMILY,
+    minimax::FAMILY,
+    olmo_hybrid::FAMILY,
+    qwen3_next::DENSE,
+    qwen3_next::FAMILY,
+    qwen3_next::MOE,
     llama::FAMILY,
+    mamba::FALCON,
+    mamba::FAMILY,
+    mamba::MAMBA2,
     minicpm::FAMILY,
     ministral3::FAMILY,
+    qwen3_next::DENSE,
+    qwen3_next::FAMILY,
+    qwen3_next::MOE,
     ministral::FAMILY,
     mistral::FAMILY,
     mixtral::FAMILY,

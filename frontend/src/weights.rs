@@ -183,6 +183,12 @@ impl Weights {
         !matches!(self.find(&self.spelled(name)), Ok(None))
     }
 
+    /// The first dimension of the tensor `name`, where there is one.
+    pub(crate) fn rows(&self, name: &str) -> Option<usize> {
+        let stored = self.stored.get(name)?;
+        stored.declaration.shape.first().copied()
+    }
+
     /// The declaration of the weight `name`, which must have the shape `shape`; `reason` says where
     /// that comes from. Its name is `name`, or `name^T` where the family's tensors of that name are
     /// stored transposed.

@@ -111,7 +111,7 @@ pub(super) fn experts(
 }
 
 fn groups(reader: &Reader<'_>, experts: usize, rule: GroupRule) -> Result<Groups, LoadError> {
-    let count = reader.width_or(&["n_group"], 1)?;
+    let count = reader.width_or(&["n_group", "num_expert_group"], 1)?;
     let kept = reader.width_or(&["topk_group"], count)?;
     if !experts.is_multiple_of(count) || kept > count {
         let reason = format!("{experts} experts have no {count} equal groups to keep {kept} of");
@@ -143,7 +143,10 @@ pub(super) fn sigmoid_router(reader: &Reader<'_>, module: &str) -> Result<Router
     let mut router = Router::new(gate, chosen, Scores::Sigmoid);
     router.correction = Some(format!("{module}.gate.e_score_correction_bias"));
     router.groups = Some(groups(reader, count, GroupRule::BestTwo)?);
-    router.normal = match reader.flag_or("norm_topk_prob", true)? {
+    router.normal = match reader.flag_or(
+        reader.fields.any(&["norm_topk_prob", "moe_renormalize"]),
+        true,
+    )? {
         true => Normal::Sum(1e-20),
         false => Normal::None,
     };

@@ -18,28 +18,31 @@ pub(super) const FAMILY: Family = Family {
 };
 
 fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
-    let hidden = reader.config.hidden;
     let [_, _, width] = reader.heads()?;
-    let rope = Rope::read(reader, width)?;
-    let [count, chosen] = reader.experts()?;
-    let inner = reader.width("intermediate_size")?;
+    let rope = Rope::of_kind(reader, width, "full_attention", 1_000_000.0)?;
     let window = reader.window()?;
     common(reader, rope.context, |_, module| {
         let within = format!("{module}.self_attn");
         let mut attention = attention(reader, &within, rope.clone(), [false, false])?;
         attention.window = window;
-        let module_of_experts = format!("{module}.block_sparse_moe");
-        let gate = Linear::new(format!("{module_of_experts}.gate"), hidden, count, false);
-        let router = Router::new(gate, chosen, Scores::SoftmaxChosen);
-        let activation = reader.activation(Activation::Silu)?;
-        let sizes = [hidden, inner];
-        let experts = Experts::new(
-            reader.weights,
-            &module_of_experts,
-            router,
-            sizes,
-            activation,
-        );
+        let experts = experts(reader, &format!("{module}.block_sparse_moe"))?;
         pre_norm(reader, module, attention, experts)
     })
+}
+
+/// The experts of the feed-forward part `module`, weighed by a softmax over those chosen.
+pub(super) fn experts(reader: &Reader<'_>, module: &str) -> Result<Experts, LoadError> {
+    let hidden = reader.config.hidden;
+    let [count, chosen] = reader.experts()?;
+    let gate = Linear::new(format!("{module}.gate"), hidden, count, false);
+    let router = Router::new(gate, chosen, Scores::SoftmaxChosen);
+    let activation = reader.activation(Activation::Silu)?;
+    let sizes = [hidden, reader.width("intermediate_size")?];
+    Ok(Experts::new(
+        reader.weights,
+        module,
+        router,
+        sizes,
+        activation,
+    ))
 }

@@ -66,6 +66,15 @@ impl<'a> Parts<'a> {
     /// # Errors
     /// A field that is missing or out of bounds.
     pub(super) fn read(reader: &'a Reader<'a>, defaults: Defaults) -> Result<Self, LoadError> {
+        Self::with_inner(reader, defaults, reader.width("intermediate_size")?)
+    }
+
+    /// The same with the width `inner` within the feed-forward part.
+    pub(super) fn with_inner(
+        reader: &'a Reader<'a>,
+        defaults: Defaults,
+        inner: usize,
+    ) -> Result<Self, LoadError> {
         let sizes = reader.heads()?;
         let (base, turning) = (defaults.base, defaults.turning);
         let activation = match reader.fields.text("hidden_act")? {
@@ -76,7 +85,7 @@ impl<'a> Parts<'a> {
         Ok(Self {
             reader,
             hidden: reader.config.hidden,
-            inner: reader.width("intermediate_size")?,
+            inner,
             sizes,
             epsilon: reader.epsilon_or(defaults.epsilon)?,
             activation,

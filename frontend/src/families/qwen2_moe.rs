@@ -60,14 +60,10 @@ fn decoder(
             let mlp = Gated::new(&within, [hidden, inner], false, activation);
             return pre_norm(reader, module, attention, mlp);
         }
-        let mut experts = experts(reader, &within)?;
-        if shared {
-            let inner = reader.width("shared_expert_intermediate_size")?;
-            let name = format!("{within}.shared_expert");
-            let gate = Linear::new(format!("{name}_gate"), hidden, 1, false);
-            let mlp = Gated::new(&name, [hidden, inner], false, activation);
-            experts = experts.with_shared(mlp, Some(gate));
-        }
+        let experts = match shared {
+            true => shared_experts(reader, &within)?,
+            false => experts(reader, &within)?,
+        };
         pre_norm(reader, module, attention, experts)
     })
 }
@@ -88,6 +84,17 @@ pub(super) fn experts(reader: &Reader<'_>, module: &str) -> Result<Experts, Load
         [hidden, inner],
         activation,
     ))
+}
+
+/// The same beside a feed-forward part that all tokens use, by a gate.
+pub(super) fn shared_experts(reader: &Reader<'_>, module: &str) -> Result<Experts, LoadError> {
+    let hidden = reader.config.hidden;
+    let inner = reader.width("shared_expert_intermediate_size")?;
+    let name = format!("{module}.shared_expert");
+    let gate = Linear::new(format!("{name}_gate"), hidden, 1, false);
+    let activation = reader.activation(Activation::Silu)?;
+    let mlp = Gated::new(&name, [hidden, inner], false, activation);
+    Ok(experts(reader, module)?.with_shared(mlp, Some(gate)))
 }
 
 /// Which layers have experts: every `decoder_sparse_step`-th, but for `mlp_only_layers`.
