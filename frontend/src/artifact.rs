@@ -132,8 +132,9 @@ pub struct Buffer {
     pub dtype: String,
     /// Dimensions; the first is the batch.
     pub shape: Vec<usize>,
-    /// Which dimension counts cached tokens.
-    pub tokens_dim: usize,
+    /// Which dimension counts cached tokens; none in a memory, which is of one size at any length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_dim: Option<usize>,
 }
 
 /// A file of the artifact.

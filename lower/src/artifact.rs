@@ -8,7 +8,7 @@ use mlxcel_frontend::artifact::{
     Buffer, Compiler, FORMAT, Function, MANIFEST, MODULE, Manifest, Part, WEIGHTS,
 };
 use mlxcel_frontend::{GraphOptions, Logits, Model};
-use mlxcel_ir::{Bindings, Graph, Symbol, WeightDecl};
+use mlxcel_ir::{Bindings, Graph, StateKind, Symbol, WeightDecl};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -285,7 +285,10 @@ fn manifest(
                 name: format!("{}.{name}", state.name),
                 dtype: buffer.dtype.name().into(),
                 shape,
-                tokens_dim: 1,
+                tokens_dim: match state.kind {
+                    StateKind::Cache => Some(1),
+                    StateKind::Memory => None,
+                },
             });
         }
     }

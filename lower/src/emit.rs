@@ -1,16 +1,19 @@
 //! Graphs as StableHLO.
 //!
 //! A graph's composites are replaced by their decompositions, except those that have a better form
-//! here: embedding, linear and attention. What is left maps op by op.
+//! here: embedding, linear layers and attention. What is left maps op by op.
 
 mod attention;
+mod body;
 mod codes;
 mod element;
 mod function;
 mod linear;
+mod memory;
 mod module;
 mod operations;
 mod primitive;
+mod tokens;
 mod weight;
 
 pub(crate) use module::module;

@@ -154,6 +154,25 @@ pub enum Error {
         /// Tokens that it should keep.
         to: usize,
     },
+    /// A truncation that a memory rules out: it holds all of the past and no part of it.
+    #[error(
+        "sequence {sequence} of {length} tokens cannot be truncated to {to}: the model keeps a \
+         memory of all of them; truncate to 0, or fork a sequence before you extend it"
+    )]
+    TruncateMemory {
+        /// The sequence.
+        sequence: u32,
+        /// Tokens that it holds.
+        length: usize,
+        /// Tokens that it should keep.
+        to: usize,
+    },
+    /// A sequence whose memories a failed step left half-way.
+    #[error(
+        "a step of sequence {0} failed after it had changed the sequence's memory; truncate it to 0 \
+         or release it"
+    )]
+    HalfDone(u32),
     /// A ticket waited for twice, or before an older one.
     #[error("ticket {0} is not the oldest one outstanding: wait for tickets in order, once each")]
     UnknownTicket(u64),

@@ -1,9 +1,10 @@
-//! Where the tokens of a sequence lie in its cache buffers.
+//! Where the tokens of a sequence lie in its buffers.
 
 use mlxcel_frontend::artifact::{Buffer, Manifest};
 use mlxcel_ir::DType;
 
-/// A cache buffer of a sequence: which bytes belong to which tokens.
+/// A buffer of a sequence: which bytes belong to which tokens. All of a memory belongs to any number
+/// of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BufferLayout {
     pub(crate) dtype: DType,
@@ -12,8 +13,10 @@ pub(crate) struct BufferLayout {
     runs: usize,
     /// Bytes of one token in a run.
     token_bytes: usize,
-    /// Tokens of a run.
+    /// Tokens of a run; of a memory, 1.
     capacity: usize,
+    /// Whether the buffer is a memory.
+    memory: bool,
 }
 
 impl BufferLayout {
@@ -24,14 +27,17 @@ impl BufferLayout {
             .dtype
             .parse()
             .map_err(|()| format!("buffers: `{name}`: dtype `{}` is unknown", buffer.dtype))?;
-        let (before, rest) = buffer
-            .shape
-            .split_at_checked(buffer.tokens_dim)
-            .ok_or_else(|| format!("buffers: `{name}`: tokens_dim is outside the shape"))?;
-        let (&capacity, after) = rest
-            .split_first()
-            .ok_or_else(|| format!("buffers: `{name}`: tokens_dim is outside the shape"))?;
-        if capacity != context {
+        let memory = buffer.tokens_dim.is_none();
+        let outside = || format!("buffers: `{name}`: tokens_dim is outside the shape");
+        let (before, capacity, after) = match buffer.tokens_dim {
+            None => (&[][..], 1, buffer.shape.as_slice()),
+            Some(dim) => {
+                let (before, rest) = buffer.shape.split_at_checked(dim).ok_or_else(outside)?;
+                let (&capacity, after) = rest.split_first().ok_or_else(outside)?;
+                (before, capacity, after)
+            }
+        };
+        if !memory && capacity != context {
             return Err(format!(
                 "buffers: `{name}` holds {capacity} tokens, but the context is {context}"
             ));
@@ -51,6 +57,7 @@ impl BufferLayout {
             runs,
             token_bytes,
             capacity,
+            memory,
         })
     }
 
@@ -68,14 +75,25 @@ impl BufferLayout {
         self.runs * self.capacity * self.token_bytes
     }
 
+    /// Whether the buffer is a memory, which holds the whole past and no part of it.
+    pub(crate) fn is_memory(&self) -> bool {
+        self.memory
+    }
+
+    /// Bytes of a run that the first `tokens` tokens take.
+    fn run_bytes(&self, tokens: usize) -> usize {
+        let counted = if self.memory { self.capacity } else { tokens };
+        counted.min(self.capacity) * self.token_bytes
+    }
+
     /// Bytes that the first `tokens` tokens take.
     pub(crate) fn used_bytes(&self, tokens: usize) -> usize {
-        self.runs * tokens.min(self.capacity) * self.token_bytes
+        self.runs * self.run_bytes(tokens)
     }
 
     /// The offset and length of each piece that the first `tokens` tokens take.
     pub(crate) fn pieces(&self, tokens: usize) -> impl Iterator<Item = (usize, usize)> {
-        let length = tokens.min(self.capacity) * self.token_bytes;
+        let length = self.run_bytes(tokens);
         let stride = self.capacity * self.token_bytes;
         (0..self.runs)
             .map(move |run| (run * stride, length))
@@ -87,7 +105,7 @@ impl BufferLayout {
 mod tests {
     use super::*;
 
-    fn buffer(dtype: &str, shape: &[usize], tokens_dim: usize) -> Buffer {
+    fn buffer(dtype: &str, shape: &[usize], tokens_dim: Option<usize>) -> Buffer {
         Buffer {
             name: "cache.0".into(),
             dtype: dtype.into(),
@@ -98,7 +116,7 @@ mod tests {
 
     #[test]
     fn finds_the_bytes_of_the_first_tokens() {
-        let layout = BufferLayout::new(&buffer("f32", &[1, 2, 16, 3], 2), 16).unwrap();
+        let layout = BufferLayout::new(&buffer("f32", &[1, 2, 16, 3], Some(2)), 16).unwrap();
         assert_eq!(layout.bytes(), 2 * 16 * 3 * 4);
         assert_eq!(layout.used_bytes(5), 2 * 5 * 12);
         let pieces: Vec<_> = layout.pieces(5).collect();
@@ -107,15 +125,27 @@ mod tests {
     }
 
     #[test]
+    fn all_of_a_memory_is_used_at_any_length() {
+        let layout = BufferLayout::new(&buffer("f32", &[1, 2, 5, 3], None), 16).unwrap();
+        assert!(layout.is_memory());
+        for tokens in [0, 1, 100] {
+            assert_eq!(layout.used_bytes(tokens), layout.bytes());
+            let pieces: Vec<_> = layout.pieces(tokens).collect();
+            assert_eq!(pieces, [(0, 2 * 5 * 3 * 4)]);
+        }
+    }
+
+    #[test]
     fn refuses_impossible_buffers() {
         let check = |dtype, shape: &[usize], tokens_dim, expect: &str| {
             let error = BufferLayout::new(&buffer(dtype, shape, tokens_dim), 16).unwrap_err();
             assert!(error.contains(expect), "{error}");
         };
-        check("f64", &[1, 16], 1, "dtype `f64` is unknown");
-        check("f32", &[1, 16], 2, "tokens_dim is outside");
-        check("f32", &[1, 16], 9, "tokens_dim is outside");
-        check("f32", &[1, 8], 1, "holds 8 tokens");
-        check("f32", &[usize::MAX, 16, 2], 1, "too large");
+        check("f64", &[1, 16], Some(1), "dtype `f64` is unknown");
+        check("f32", &[1, 16], Some(2), "tokens_dim is outside");
+        check("f32", &[1, 16], Some(9), "tokens_dim is outside");
+        check("f32", &[1, 8], Some(1), "holds 8 tokens");
+        check("f32", &[usize::MAX, 16, 2], Some(1), "too large");
+        check("f32", &[usize::MAX, 2], None, "too large");
     }
 }

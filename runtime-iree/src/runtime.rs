@@ -45,7 +45,7 @@ pub struct Statistics {
     pub device: String,
     /// Bytes of the weights.
     pub weight_bytes: usize,
-    /// Bytes of the cache of one sequence.
+    /// Bytes of the caches and memories of one sequence.
     pub cache_bytes: usize,
     /// Sequences alive.
     pub sequences: usize,
@@ -113,17 +113,19 @@ impl Runtime {
     /// A new sequence with the same tokens.
     ///
     /// # Errors
-    /// [`Error::UnknownSequence`], [`Error::Memory`].
+    /// [`Error::UnknownSequence`], [`Error::HalfDone`], [`Error::Memory`].
     pub fn fork(&mut self, sequence: SequenceId) -> Result<SequenceId, Error> {
         self.sequences.fork(self.module.device(), sequence)
     }
 
-    /// Forgets all tokens of a sequence but the first `length`.
+    /// Forgets all tokens of a sequence but the first `length`. Where the model keeps memories, that is
+    /// all of them or none.
     ///
     /// # Errors
-    /// [`Error::UnknownSequence`], [`Error::Truncate`].
+    /// [`Error::UnknownSequence`], [`Error::Truncate`], [`Error::TruncateMemory`], [`Error::Memory`].
     pub fn truncate(&mut self, sequence: SequenceId, length: usize) -> Result<(), Error> {
-        self.sequences.truncate(sequence, length)
+        self.sequences
+            .truncate(self.module.device(), sequence, length)
     }
 
     /// Forgets a sequence. Outputs of it that were not waited for stay readable.
@@ -145,7 +147,7 @@ impl Runtime {
     /// The sequence as bytes, for [`Runtime::restore`] of the same artifact in any process.
     ///
     /// # Errors
-    /// [`Error::UnknownSequence`], [`Error::Memory`].
+    /// [`Error::UnknownSequence`], [`Error::HalfDone`], [`Error::Memory`].
     pub fn save(&self, sequence: SequenceId) -> Result<Vec<u8>, Error> {
         self.sequences.save(self.module.device(), sequence)
     }
@@ -163,8 +165,9 @@ impl Runtime {
     /// # Errors
     /// What is wrong with the rows: [`Error::UnknownSequence`], [`Error::RepeatedSequence`],
     /// [`Error::NoTokens`], [`Error::UnknownToken`], [`Error::NothingChosen`],
-    /// [`Error::ContextFull`], [`Error::NoFunction`]. [`Error::Call`] or [`Error::Memory`] if the
-    /// device failed; the row's sequence and those after it are then unchanged.
+    /// [`Error::ContextFull`], [`Error::NoFunction`], [`Error::HalfDone`]. [`Error::Call`] or
+    /// [`Error::Memory`] if the device failed; the row's sequence and those after it are then
+    /// unchanged, except that a sequence with memories is [`Error::HalfDone`] from then on.
     pub fn submit(&mut self, rows: &[Row<'_>]) -> Result<Ticket, Error> {
         self.check(rows)?;
         let outputs = rows
@@ -198,7 +201,7 @@ impl Runtime {
         let mut seen = HashSet::new();
         for row in rows {
             let id = row.sequence;
-            let sequence = self.sequences.get(id)?;
+            let sequence = self.sequences.whole(id)?;
             if !seen.insert(id) {
                 return Err(Error::RepeatedSequence(id.0));
             }
@@ -257,7 +260,14 @@ impl Runtime {
                 }
                 Tokens::Chosen => Input::Chosen,
             };
-            let output = self.run_call(row.sequence, tokens, start + done, size, want)?;
+            let output = match self.run_call(row.sequence, tokens, start + done, size, want) {
+                Ok(output) => output,
+                Err(error) => {
+                    let memories = self.sequences.have_memories();
+                    self.sequences.get_mut(row.sequence)?.half_done = memories;
+                    return Err(error);
+                }
+            };
             outcome = match (outcome, output) {
                 (Pending::Logits(mut before), Pending::Logits(after)) => {
                     before.extend(after);
@@ -277,7 +287,7 @@ impl Runtime {
     }
 
     /// One call of the function for `size` tokens. The cache rows that it writes count only once the
-    /// sequence's length says so, which makes a failed call harmless.
+    /// sequence's length says so, which makes a failed call harmless where there is no memory.
     fn run_call(
         &mut self,
         id: SequenceId,

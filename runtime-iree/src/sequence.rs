@@ -1,4 +1,4 @@
-//! The sequences of a runtime: their caches in device memory.
+//! The sequences of a runtime: their caches and memories in device memory.
 
 use crate::buffer::DeviceTensor;
 use crate::layout::BufferLayout;
@@ -13,7 +13,7 @@ pub(crate) type Fingerprint = [u8; 32];
 /// fingerprint, the number of tokens as u64, and of each buffer the bytes of those tokens.
 const MAGIC: &[u8; 8] = b"mlxcels\x01";
 
-/// A sequence: its tokens' keys and values.
+/// A sequence: its tokens' keys and values, and what it remembers of them.
 pub(crate) struct Sequence {
     /// Tokens whose cache rows are valid.
     pub(crate) length: usize,
@@ -21,6 +21,8 @@ pub(crate) struct Sequence {
     pub(crate) cache: Vec<DeviceTensor>,
     /// The token that the last step chose, `i32[1]`.
     pub(crate) chosen: Option<DeviceTensor>,
+    /// Whether a failed step may have changed its memories, which then stand for no number of tokens.
+    pub(crate) half_done: bool,
 }
 
 /// All sequences of a runtime.
@@ -68,16 +70,34 @@ impl Sequences {
         self.alive.get_mut(&id).ok_or(Error::UnknownSequence(id.0))
     }
 
-    /// A sequence of `length` tokens. All of its cache is zero at first: attention multiplies the
-    /// rows that it masks by zero, which only finite numbers survive.
-    fn add(&mut self, device: &Device, length: usize) -> Result<SequenceId, Error> {
+    /// Whether sequences have memories.
+    pub(crate) fn have_memories(&self) -> bool {
+        self.layouts.iter().any(BufferLayout::is_memory)
+    }
+
+    /// The sequence, whose memories must stand for its tokens.
+    pub(crate) fn whole(&self, id: SequenceId) -> Result<&Sequence, Error> {
+        let sequence = self.get(id)?;
+        match sequence.half_done {
+            true => Err(Error::HalfDone(id.0)),
+            false => Ok(sequence),
+        }
+    }
+
+    /// Buffers of zeros. A memory begins with them, and a cache because attention multiplies the rows
+    /// that it masks by zero, which only finite numbers survive.
+    fn blank(&self, device: &Device) -> Result<Vec<DeviceTensor>, Error> {
         let largest = self.layouts.iter().map(BufferLayout::bytes).max();
         let zeros = zeros(largest.unwrap_or(0))?;
-        let cache = self
-            .layouts
+        self.layouts
             .iter()
             .map(|layout| device.upload(layout.dtype, &layout.shape, &zeros[..layout.bytes()]))
-            .collect::<Result<_, _>>()?;
+            .collect()
+    }
+
+    /// A sequence of `length` tokens with blank buffers.
+    fn add(&mut self, device: &Device, length: usize) -> Result<SequenceId, Error> {
+        let cache = self.blank(device)?;
         let id = SequenceId(self.next);
         self.next += 1;
         self.alive.insert(
@@ -86,6 +106,7 @@ impl Sequences {
                 length,
                 cache,
                 chosen: None,
+                half_done: false,
             },
         );
         Ok(id)
@@ -96,7 +117,7 @@ impl Sequences {
     }
 
     pub(crate) fn fork(&mut self, device: &Device, id: SequenceId) -> Result<SequenceId, Error> {
-        let length = self.get(id)?.length;
+        let length = self.whole(id)?.length;
         let fork = self.add(device, length)?;
         let copied = self.copy(device, id, fork);
         if copied.is_err() {
@@ -119,9 +140,14 @@ impl Sequences {
         Ok(())
     }
 
-    pub(crate) fn truncate(&mut self, id: SequenceId, to: usize) -> Result<(), Error> {
-        let sequence = self.get_mut(id)?;
-        let length = sequence.length;
+    pub(crate) fn truncate(
+        &mut self,
+        device: &Device,
+        id: SequenceId,
+        to: usize,
+    ) -> Result<(), Error> {
+        let sequence = self.get(id)?;
+        let (length, half_done) = (sequence.length, sequence.half_done);
         if to > length {
             return Err(Error::Truncate {
                 sequence: id.0,
@@ -129,10 +155,26 @@ impl Sequences {
                 to,
             });
         }
-        if to < length {
-            sequence.length = to;
-            sequence.chosen = None;
+        if to == length && !half_done {
+            return Ok(());
         }
+        let mut blank = None;
+        if self.have_memories() {
+            if to > 0 {
+                return Err(Error::TruncateMemory {
+                    sequence: id.0,
+                    length,
+                    to,
+                });
+            }
+            blank = Some(self.blank(device)?);
+        }
+        let sequence = self.get_mut(id)?;
+        if let Some(blank) = blank {
+            (sequence.cache, sequence.half_done) = (blank, false);
+        }
+        sequence.length = to;
+        sequence.chosen = None;
         Ok(())
     }
 
@@ -142,7 +184,7 @@ impl Sequences {
     }
 
     pub(crate) fn save(&self, device: &Device, id: SequenceId) -> Result<Vec<u8>, Error> {
-        let sequence = self.get(id)?;
+        let sequence = self.whole(id)?;
         let mut saved = Vec::with_capacity(self.saved_bytes(sequence.length));
         saved.extend_from_slice(MAGIC);
         saved.extend_from_slice(&self.fingerprint);

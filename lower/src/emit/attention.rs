@@ -2,13 +2,24 @@
 
 use super::element::{Element, Kind, Tensor};
 use super::operations::{DotDims, Emitted, Operations};
-use mlxcel_ir::{Mask, Reduction};
+use mlxcel_ir::{DType, Mask, Reduction};
 
 /// Which cached positions a token sees.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sight {
     pub(crate) mask: Mask,
     pub(crate) window: Option<usize>,
+    pub(crate) chunk: Option<usize>,
+}
+
+/// What becomes of the scores before and in the softmax.
+pub(crate) struct Scores<'s, 'c, 'a> {
+    pub(crate) scale: f64,
+    pub(crate) softcap: Option<f64>,
+    /// What each head adds per position, or nothing.
+    pub(crate) slopes: &'s [f64],
+    /// One more score of each head, whose share is dropped.
+    pub(crate) sinks: Option<Tensor<'c, 'a>>,
 }
 
 impl<'c, 'a> Operations<'c, 'a> {
@@ -17,8 +28,7 @@ impl<'c, 'a> Operations<'c, 'a> {
     /// in f32.
     pub(crate) fn attention(
         &self,
-        scale: f64,
-        softcap: Option<f64>,
+        how: &Scores<'_, 'c, 'a>,
         q: &Tensor<'c, 'a>,
         [keys, values]: [&Tensor<'c, 'a>; 2],
         visible: &Tensor<'c, 'a>,
@@ -30,7 +40,7 @@ impl<'c, 'a> Operations<'c, 'a> {
         let group = heads / kv_heads;
         let element = q.element();
         let query = self.convert(q, Element::F32)?;
-        let scale = self.splat(scale, query.kind.clone())?;
+        let scale = self.splat(how.scale, query.kind.clone())?;
         let query = self.map("multiply", &[&query, &scale])?;
         let query = self.reshape(&query, &[rows, tokens, kv_heads, group, width])?;
         let keys = self.convert(keys, Element::F32)?;
@@ -50,16 +60,19 @@ impl<'c, 'a> Operations<'c, 'a> {
                 Element::F32,
             )?,
         };
-        if let Some(cap) = softcap {
+        if let Some(cap) = how.softcap {
             let cap = self.splat(cap, scores.kind.clone())?;
             let share = self.map("divide", &[&scores, &cap])?;
             let bent = self.map("tanh", &[&share])?;
             scores = self.map("multiply", &[&bent, &cap])?;
         }
+        if !how.slopes.is_empty() {
+            scores = self.slope(how.slopes, &scores)?;
+        }
         let visible = self.broadcast(visible, scores.shape(), &[0, 2, 4])?;
         let hidden = self.splat(f64::NEG_INFINITY, scores.kind.clone())?;
         let scores = self.map("select", &[&visible, &scores, &hidden])?;
-        let shares = self.softmax(&scores)?;
+        let shares = self.softmax(&scores, how.sinks.as_ref())?;
         let mixed = match tokens {
             1 => self.mix_for_one(&shares, &values)?,
             _ => {
@@ -147,22 +160,65 @@ impl<'c, 'a> Operations<'c, 'a> {
             }
         };
         if let Some(window) = sight.window {
-            let window = self.splat(window.min(i32::MAX as usize) as f64, kind)?;
+            let window = self.splat(window.min(i32::MAX as usize) as f64, kind.clone())?;
             let before = self.map("subtract", &[&position, &window])?;
             let near = self.compare("GT", &cached, &before)?;
             visible = self.map("and", &[&visible, &near])?;
         }
+        if let Some(chunk) = sight.chunk {
+            let chunk = self.splat(chunk.min(i32::MAX as usize) as f64, position.kind.clone())?;
+            let own = self.map("divide", &[&position, &chunk])?;
+            let cached = self.map("divide", &[&cached, &chunk])?;
+            let same = self.compare("EQ", &cached, &own)?;
+            visible = self.map("and", &[&visible, &same])?;
+        }
         self.barrier(&visible)
     }
 
-    fn softmax(&self, x: &Tensor<'c, 'a>) -> Emitted<Tensor<'c, 'a>> {
+    /// Adds `slope * position` of each head to its scores `[B, kv_heads, T, group, S]`.
+    fn slope(&self, slopes: &[f64], scores: &Tensor<'c, 'a>) -> Emitted<Tensor<'c, 'a>> {
+        let &[_, kv_heads, _, group, capacity] = scores.shape() else {
+            return Err("scores have five dimensions".into());
+        };
+        let shape = [kv_heads, group, capacity];
+        let position = self.iota(Kind::new(Element::F32, shape), 2)?;
+        let slopes = self.table(slopes, DType::F32)?;
+        let slopes = self.reshape(&slopes, &shape[..2])?;
+        let slopes = self.broadcast(&slopes, &shape, &[0, 1])?;
+        let added = self.map("multiply", &[&position, &slopes])?;
+        let added = self.broadcast(&added, scores.shape(), &[1, 3, 4])?;
+        self.map("add", &[scores, &added])
+    }
+
+    /// Softmax of `x[B, kv_heads, T, group, S]` along the last dimension; each of `sinks` joins the
+    /// scores of its head, and its share is dropped.
+    fn softmax(
+        &self,
+        x: &Tensor<'c, 'a>,
+        sinks: Option<&Tensor<'c, 'a>>,
+    ) -> Emitted<Tensor<'c, 'a>> {
         let last = x.shape().len() - 1;
         let dims: Vec<usize> = (0..=last).collect();
-        let largest = self.reduce_keeping(Reduction::Max, x, last)?;
-        let largest = self.broadcast(&largest, x.shape(), &dims)?;
-        let shifted = self.map("subtract", &[x, &largest])?;
+        let mut largest = self.reduce_keeping(Reduction::Max, x, last)?;
+        let sinks = match sinks {
+            Some(sinks) => {
+                let sinks = self.reshape(sinks, &[x.shape()[1], x.shape()[3]])?;
+                Some(self.broadcast(&sinks, largest.shape(), &[1, 3])?)
+            }
+            None => None,
+        };
+        if let Some(sinks) = &sinks {
+            largest = self.map("maximum", &[&largest, sinks])?;
+        }
+        let spread = self.broadcast(&largest, x.shape(), &dims)?;
+        let shifted = self.map("subtract", &[x, &spread])?;
         let exponential = self.map("exponential", &[&shifted])?;
-        let sum = self.reduce_keeping(Reduction::Sum, &exponential, last)?;
+        let mut sum = self.reduce_keeping(Reduction::Sum, &exponential, last)?;
+        if let Some(sinks) = &sinks {
+            let sink = self.map("subtract", &[sinks, &largest])?;
+            let sink = self.map("exponential", &[&sink])?;
+            sum = self.map("add", &[&sum, &sink])?;
+        }
         let sum = self.broadcast(&sum, x.shape(), &dims)?;
         self.map("divide", &[&exponential, &sum])
     }

@@ -1,9 +1,8 @@
 //! One function of a module: a graph for given sizes.
 
-use super::attention::Sight;
-use super::element::{Kind, Tensor};
-use super::operations::{DotDims, Emitted, Operations, region};
-use super::primitive::{direction, elementwise};
+use super::body::Body;
+use super::element::Kind;
+use super::operations::{Emitted, Operations, region};
 use super::weight::Globals;
 use crate::{CompileError, FunctionSpec};
 use melior::Context;
@@ -12,21 +11,16 @@ use melior::ir::block::BlockLike;
 use melior::ir::operation::OperationBuilder;
 use melior::ir::r#type::FunctionType;
 use melior::ir::{Attribute, Identifier, Location, Module, Type};
-use mlxcel_ir::{
-    Bindings, BuildError, Graph, Node, Op, StateId, StatePart, TensorType, ValueId, WeightDecl,
-    decompose,
-};
-use std::collections::HashMap;
+use mlxcel_ir::{Bindings, BuildError, Graph, Op, StateId, StatePart, TensorType, decompose};
 
 /// The graph with every composite replaced by its decomposition, but those that have a better form
 /// here.
 fn legal(graph: &Graph) -> Result<Graph, BuildError> {
-    decompose::decompose_except(graph, |node| match &node.op {
-        Op::Embedding {} | Op::Linear {} => true,
-        Op::Attention { chunk, slopes, .. } => {
-            chunk.is_none() && slopes.is_empty() && node.weights.is_empty()
-        }
-        _ => false,
+    decompose::decompose_except(graph, |node| {
+        matches!(
+            node.op,
+            Op::Embedding {} | Op::Linear {} | Op::ExpertLinear {} | Op::Attention { .. }
+        )
     })
 }
 
@@ -41,7 +35,7 @@ fn buffers(graph: &Graph) -> impl Iterator<Item = (StateId, StatePart, TensorTyp
     })
 }
 
-fn kind(ty: &TensorType, bindings: &Bindings) -> Emitted<Kind> {
+pub(super) fn kind(ty: &TensorType, bindings: &Bindings) -> Emitted<Kind> {
     let sizes = ty
         .sizes(bindings)
         .map_err(|symbol| format!("the size of {} is not given", symbol.name()))?;
@@ -82,17 +76,11 @@ pub(crate) fn add<'c>(
     let location = Location::new(context, &spec.name, 0, 0);
     let mut failed = None;
     let body = region(context, location, &arguments, |operations, tensors| {
-        let mut body = Body {
-            graph: &graph,
-            bindings: &spec.bindings,
-            globals,
-            values: tensors[..graph.inputs.len()].to_vec(),
-            states: HashMap::new(),
-            visible: Vec::new(),
-        };
-        for ((state, part, _), tensor) in buffers(&graph).zip(&tensors[graph.inputs.len()..]) {
-            body.states.insert((state, part), tensor.clone());
-        }
+        let (inputs, states) = tensors.split_at(graph.inputs.len());
+        let states = buffers(&graph)
+            .zip(states)
+            .map(|((state, part, _), tensor)| ((state, part), tensor.clone()));
+        let mut body = Body::new(&graph, &spec.bindings, globals, inputs, states.collect());
         for (index, node) in graph.nodes.iter().enumerate() {
             let name = match &node.name {
                 Some(name) => name.clone(),
@@ -104,7 +92,7 @@ pub(crate) fn add<'c>(
                 ..*operations
             };
             match body.node(&operations, node) {
-                Ok(value) => body.values.push(value),
+                Ok(value) => body.define(value),
                 Err(reason) => {
                     failed = Some((name, reason));
                     return Err(String::new());
@@ -152,159 +140,4 @@ pub(crate) fn add<'c>(
         .map_err(|error| whole(error.to_string()))?;
     module.body().append_operation(operation);
     Ok(())
-}
-
-/// A function's body while it is built.
-struct Body<'c, 'a, 'g> {
-    graph: &'g Graph,
-    bindings: &'g Bindings,
-    globals: &'g mut Globals,
-    values: Vec<Tensor<'c, 'a>>,
-    states: HashMap<(StateId, StatePart), Tensor<'c, 'a>>,
-    /// What tokens see, by where their rows start: the same in all layers.
-    visible: Vec<(Sight, ValueId, Tensor<'c, 'a>)>,
-}
-
-impl<'c, 'a> Body<'c, 'a, '_> {
-    fn value(&self, value: ValueId) -> Emitted<Tensor<'c, 'a>> {
-        let found = self.values.get(value.0 as usize).cloned();
-        found.ok_or_else(|| format!("uses %{} before it is defined", value.0))
-    }
-
-    fn state(&self, state: StateId, part: StatePart) -> Emitted<Tensor<'c, 'a>> {
-        let found = self.states.get(&(state, part)).cloned();
-        found.ok_or_else(|| format!("no state {}", state.0))
-    }
-
-    fn append(
-        &mut self,
-        operations: &Operations<'c, 'a>,
-        node: &Node,
-        part: StatePart,
-        rows: &Tensor<'c, 'a>,
-        start: &Tensor<'c, 'a>,
-    ) -> Emitted<Tensor<'c, 'a>> {
-        let state = node.state.ok_or("needs a state")?;
-        let cache = self.state(state, part)?;
-        let cache = operations.cache_append(&cache, rows, start)?;
-        self.states.insert((state, part), cache.clone());
-        Ok(cache)
-    }
-
-    fn visible(
-        &mut self,
-        operations: &Operations<'c, 'a>,
-        sight: Sight,
-        start: ValueId,
-        q: &Tensor<'c, 'a>,
-        keys: &Tensor<'c, 'a>,
-    ) -> Emitted<Tensor<'c, 'a>> {
-        let shape = [q.shape()[0], q.shape()[1], keys.shape()[1]];
-        let known = self
-            .visible
-            .iter()
-            .find(|(s, from, tensor)| (*s, *from) == (sight, start) && tensor.shape() == shape);
-        if let Some((.., tensor)) = known {
-            return Ok(tensor.clone());
-        }
-        let rows = self.value(start)?;
-        let tensor = operations.visible(sight, &rows, shape)?;
-        self.visible.push((sight, start, tensor.clone()));
-        Ok(tensor)
-    }
-
-    fn node(&mut self, operations: &Operations<'c, 'a>, node: &Node) -> Emitted<Tensor<'c, 'a>> {
-        let operands = node
-            .operands
-            .iter()
-            .map(|&operand| self.value(operand))
-            .collect::<Emitted<Vec<_>>>()?;
-        let graph = self.graph;
-        let weights: Vec<&WeightDecl> = node
-            .weights
-            .iter()
-            .filter_map(|&weight| graph.weight(weight))
-            .collect();
-        let result = kind(&node.ty, self.bindings)?;
-        match (&node.op, operands.as_slice(), weights.as_slice()) {
-            (Op::Parameter {}, [], [weight]) => operations.parameter(self.globals, weight),
-            (Op::Constant { value, .. }, [], []) => operations.splat(*value, result),
-            (Op::Table { values, dtype }, [], []) => operations.table(values, *dtype),
-            (Op::Iota { dim, .. }, [], []) => operations.iota(result, *dim),
-            (Op::Convert { dtype }, [x], []) => operations.convert(x, *dtype),
-            (Op::Compare { comparison }, [lhs, rhs], []) => {
-                operations.compare(direction(*comparison), lhs, rhs)
-            }
-            (Op::Reshape { .. }, [x], []) => operations.reshape(x, &result.shape),
-            (Op::Transpose { permutation }, [x], []) => operations.transpose(x, permutation),
-            (Op::Broadcast { dims, .. }, [x], []) => operations.broadcast(x, &result.shape, dims),
-            (
-                Op::Slice {
-                    dim,
-                    start,
-                    limit,
-                    stride,
-                },
-                [x],
-                [],
-            ) => operations.slice(x, *dim, [*start, *limit, *stride]),
-            (Op::Concatenate { dim }, [lhs, rhs], []) => operations.concatenate(&[lhs, rhs], *dim),
-            (Op::Gather {}, [table, indices], []) => operations.gather(table, indices),
-            (Op::TakeRow {}, [x, index], []) => operations.take_row(x, index),
-            (
-                Op::Dot {
-                    lhs_batch,
-                    rhs_batch,
-                    lhs_contract,
-                    rhs_contract,
-                },
-                [lhs, rhs],
-                [],
-            ) => operations.dot_like(
-                lhs,
-                rhs,
-                &DotDims {
-                    lhs_batch,
-                    rhs_batch,
-                    lhs_contract,
-                    rhs_contract,
-                },
-            ),
-            (Op::Reduce { reduction, dim }, [x], []) => {
-                operations.reduce_keeping(*reduction, x, *dim)
-            }
-            (Op::Argmax {}, [x], []) => operations.argmax(x),
-            (Op::CacheAppend { part }, [rows, start], []) => {
-                self.append(operations, node, *part, rows, start)
-            }
-            (Op::Embedding {}, [tokens], [table]) => {
-                operations.embedding(self.globals, table, tokens)
-            }
-            (Op::Linear {}, [x], [weight, bias @ ..]) => {
-                operations.linear(self.globals, x, weight, bias.first().copied())
-            }
-            (
-                &Op::Attention {
-                    scale,
-                    mask,
-                    window,
-                    softcap,
-                    ..
-                },
-                [q, k, v, start],
-                [],
-            ) => {
-                let keys = self.append(operations, node, StatePart::Key, k, start)?;
-                let values = self.append(operations, node, StatePart::Value, v, start)?;
-                let sight = Sight { mask, window };
-                let visible = self.visible(operations, sight, node.operands[3], q, &keys)?;
-                operations.attention(scale, softcap, q, [&keys, &values], &visible)
-            }
-            (op, operands, []) => match elementwise(op.info().name) {
-                Some(name) => operations.map(name, &operands.iter().collect::<Vec<_>>()),
-                None => Err(format!("no lowering for the op `{}`", op.info().name)),
-            },
-            (op, ..) => Err(format!("no lowering for the op `{}`", op.info().name)),
-        }
-    }
 }

@@ -298,6 +298,25 @@ impl<'c, 'a> Operations<'c, 'a> {
         self.one(name, &operands, &[], vec![], x.kind.clone())
     }
 
+    /// The part of `x` of the given sizes at the indices `starts`, scalars of i32, one per dimension.
+    pub(crate) fn dynamic_slice(
+        &self,
+        x: &Tensor<'c, 'a>,
+        starts: &[&Tensor<'c, 'a>],
+        sizes: &[usize],
+    ) -> Emitted<Tensor<'c, 'a>> {
+        let operands: Vec<_> = [x].into_iter().chain(starts.iter().copied()).collect();
+        let attributes = [("slice_sizes", self.integers(sizes))];
+        let kind = Kind::new(x.element(), sizes);
+        self.one(
+            "stablehlo.dynamic_slice",
+            &operands,
+            &attributes,
+            vec![],
+            kind,
+        )
+    }
+
     /// Reduces the dimensions `dims`, which the result drops, with the operation `name`.
     pub(crate) fn reduce(
         &self,

@@ -4,21 +4,6 @@ use super::element::{Element, Kind, Tensor};
 use super::operations::{DotDims, Emitted, Operations};
 use mlxcel_ir::{Comparison, DType, Reduction};
 
-/// The StableHLO operation of an op that works element by element under its own name there, or
-/// under a near one. `None` for every other op.
-pub(crate) fn elementwise(op: &str) -> Option<&str> {
-    Some(match op {
-        "exp" => "exponential",
-        "sin" => "sine",
-        "cos" => "cosine",
-        "sigmoid" => "logistic",
-        "negate" | "abs" | "log" | "rsqrt" | "sqrt" | "tanh" | "erf" | "add" | "subtract"
-        | "multiply" | "divide" | "maximum" | "minimum" | "power" | "and" | "or" | "not"
-        | "select" => op,
-        _ => return None,
-    })
-}
-
 pub(crate) fn direction(comparison: Comparison) -> &'static str {
     match comparison {
         Comparison::Equal => "EQ",
@@ -126,6 +111,83 @@ impl<'c, 'a> Operations<'c, 'a> {
         let none = self.compare("EQ", &found, &none)?;
         let zero = self.splat(0.0, found.kind.clone())?;
         self.map("select", &[&none, &zero, &found])
+    }
+
+    /// The indices of the `count` largest elements along the last dimension, the largest first, the
+    /// first one of equals.
+    ///
+    /// An element's place is the number of those before it, all counted at once: repeated reductions
+    /// would be several dispatches for each, and sorting is slow here.
+    pub(crate) fn top_k(&self, x: &Tensor<'c, 'a>, count: usize) -> Emitted<Tensor<'c, 'a>> {
+        let Some((&size, outer)) = x.shape().split_last() else {
+            return Err("top_k of a scalar".into());
+        };
+        let rows = outer.iter().product();
+        let x = self.convert(x, Element::F32)?;
+        let x = self.reshape(&x, &[rows, size])?;
+        // What is no number comes last.
+        let number = self.compare("EQ", &x, &x)?;
+        let lowest = self.splat(f64::NEG_INFINITY, x.kind.clone())?;
+        let x = self.map("select", &[&number, &x, &lowest])?;
+        let pairs = [rows, size, size];
+        let (own, other) = (
+            self.broadcast(&x, &pairs, &[0, 1])?,
+            self.broadcast(&x, &pairs, &[0, 2])?,
+        );
+        let kind = Kind::new(Element::I32, pairs);
+        let (own_index, other_index) = (self.iota(kind.clone(), 1)?, self.iota(kind, 2)?);
+        let larger = self.compare("GT", &other, &own)?;
+        let equal = self.compare("EQ", &other, &own)?;
+        let earlier = self.compare("LT", &other_index, &own_index)?;
+        let earlier = self.map("and", &[&equal, &earlier])?;
+        let before = self.map("or", &[&larger, &earlier])?;
+        let place = self.sum_where(&before, None)?;
+        let kind = Kind::new(Element::I32, [rows, count, size]);
+        let place = self.broadcast(&place, &kind.shape, &[0, 2])?;
+        let wanted = self.iota(kind.clone(), 1)?;
+        let found = self.compare("EQ", &place, &wanted)?;
+        let index = self.iota(kind, 2)?;
+        let chosen = self.sum_where(&found, Some(&index))?;
+        self.reshape(&chosen, &[outer, &[count]].concat())
+    }
+
+    /// The sum along the last dimension of the elements of `x`, or of ones, where `condition` holds.
+    fn sum_where(
+        &self,
+        condition: &Tensor<'c, 'a>,
+        x: Option<&Tensor<'c, 'a>>,
+    ) -> Emitted<Tensor<'c, 'a>> {
+        let kind = Kind::new(Element::I32, condition.shape());
+        let x = match x {
+            Some(x) => x.clone(),
+            None => self.splat(1.0, kind.clone())?,
+        };
+        let zero = self.splat(0.0, kind)?;
+        let counted = self.map("select", &[condition, &x, &zero])?;
+        self.reduce("add", "0", &counted, &[condition.shape().len() - 1])
+    }
+
+    /// The elements of each row of `x` that the same row of `indices` names.
+    pub(crate) fn take_along(
+        &self,
+        x: &Tensor<'c, 'a>,
+        indices: &Tensor<'c, 'a>,
+    ) -> Emitted<Tensor<'c, 'a>> {
+        let (Some(&size), Some(&count)) = (x.shape().last(), indices.shape().last()) else {
+            return Err("take_along of a scalar".into());
+        };
+        let rows = indices.shape()[..indices.shape().len() - 1]
+            .iter()
+            .product();
+        let kind = Kind::new(Element::I32, [rows, count]);
+        let row = self.iota(kind.clone(), 0)?;
+        let width = self.splat(size as f64, kind.clone())?;
+        let first = self.map("multiply", &[&row, &width])?;
+        let place = self.reshape(indices, &kind.shape)?;
+        let place = self.map("add", &[&first, &place])?;
+        let flat = self.reshape(x, &[rows * size])?;
+        let taken = self.gather(&flat, &place)?;
+        self.reshape(&taken, indices.shape())
     }
 
     /// Elements of `table` along its first dimension, `[indices..., rest of table...]`.

@@ -195,34 +195,65 @@ impl<'c, 'a> Operations<'c, 'a> {
         table: &WeightDecl,
         tokens: &Tensor<'c, 'a>,
     ) -> Emitted<Tensor<'c, 'a>> {
-        let rows = match self.stored(globals, table)? {
-            Stored::Dense(values) => {
-                let rows = self.gather(&values, tokens)?;
-                self.convert(&rows, Element::F32)?
-            }
+        let flat = self.reshape(tokens, &[tokens.kind.elements()])?;
+        let rows = self.chosen(globals, table, &flat)?;
+        let rows = self.reshape(&rows, &[tokens.shape(), &table.shape[1..]].concat())?;
+        self.barrier(&rows)
+    }
+
+    /// The parts `indices[n]` of a weight along its first dimension, in f32: rows of a matrix, or
+    /// matrices of several. Only they are dequantised.
+    ///
+    /// A gather fused into what reads it fails on some GPUs and is slow elsewhere, so the compiler must
+    /// not look through it.
+    pub(crate) fn chosen(
+        &self,
+        globals: &mut Globals,
+        table: &WeightDecl,
+        indices: &Tensor<'c, 'a>,
+    ) -> Emitted<Tensor<'c, 'a>> {
+        let gather = |part: &Tensor<'c, 'a>, indices: &Tensor<'c, 'a>| {
+            self.barrier(&self.gather(part, indices)?)
+        };
+        let numbers = match self.stored(globals, table)? {
+            Stored::Dense(values) => self.convert(&gather(&values, indices)?, Element::F32)?,
             Stored::Coded(codes) => {
-                let flat = self.reshape(tokens, &[tokens.kind.elements()])?;
-                let gather = |part: &Tensor<'c, 'a>| self.gather(part, &flat);
+                let inner = table.shape.get(1..table.shape.len().saturating_sub(1));
+                let height = inner.unwrap_or_default().iter().product();
+                let rows = self.rows_of(indices, height)?;
                 let scales = match (codes.coded.sides, codes.scales.shape()) {
-                    (Sides::Blocks(_), &[1, blocks, columns]) => {
-                        let block = self.splat(FP8_BLOCK as f64, flat.kind.clone())?;
-                        let row = self.map("divide", &[&flat, &block])?;
-                        self.gather(&self.reshape(&codes.scales, &[blocks, columns])?, &row)?
+                    (Sides::Blocks(_), &[1, blocks, columns]) if height == 1 => {
+                        let block = self.splat(FP8_BLOCK as f64, indices.kind.clone())?;
+                        let row = self.map("divide", &[indices, &block])?;
+                        gather(&self.reshape(&codes.scales, &[blocks, columns])?, &row)?
                     }
-                    _ => gather(&codes.scales)?,
+                    (Sides::Blocks(_), _) => gather(&codes.scales, indices)?,
+                    _ => gather(&codes.scales, &rows)?,
                 };
-                let rows = self.dequantise(&Codes {
+                let biases = codes.biases.as_ref().map(|part| gather(part, &rows));
+                self.dequantise(&Codes {
                     coded: codes.coded,
-                    codes: self.gather_codes(globals, table, &codes, &flat)?,
+                    codes: self.gather_codes(globals, table, &codes, &rows)?,
                     scales,
-                    biases: codes.biases.as_ref().map(gather).transpose()?,
-                })?;
-                let shape = [tokens.shape(), &table.shape[1..]].concat();
-                self.reshape(&rows, &shape)?
+                    biases: biases.transpose()?,
+                })?
             }
         };
-        // A gather fused into what reads it fails on some GPUs and is slow elsewhere.
-        self.barrier(&rows)
+        let shape = [indices.shape(), &table.shape[1..]].concat();
+        self.reshape(&numbers, &shape)
+    }
+
+    /// The rows of the matrices `indices[n]` of `height` rows each.
+    fn rows_of(&self, indices: &Tensor<'c, 'a>, height: usize) -> Emitted<Tensor<'c, 'a>> {
+        if height == 1 {
+            return Ok(indices.clone());
+        }
+        let kind = Kind::new(Element::I32, [indices.shape()[0], height]);
+        let first = self.broadcast(indices, &kind.shape, &[0])?;
+        let factor = self.splat(height as f64, kind.clone())?;
+        let first = self.map("multiply", &[&first, &factor])?;
+        let rows = self.map("add", &[&first, &self.iota(kind.clone(), 1)?])?;
+        self.reshape(&rows, &[kind.elements()])
     }
 
     /// The codes of the rows `indices`, `u32[n, groups, group]`.
@@ -250,7 +281,7 @@ impl<'c, 'a> Operations<'c, 'a> {
         let symbol = format!("{}.words", table.name);
         globals.need(&symbol, &table.name, &kind)?;
         let table = self.load(&symbol, kind)?;
-        let taken = self.gather_rows(&table, indices)?;
+        let taken = self.barrier(&self.gather_rows(&table, indices)?)?;
         let taken = self.bitcast(&taken, Element::U32)?;
         let kind = Kind::new(Element::U32, [rows, words, per_word]);
         let taken = self.broadcast(&taken, &kind.shape, &[0, 1])?;

@@ -1,11 +1,15 @@
 //! Sequences over an artifact.
 
-use crate::toy::{self, CONTEXT, VOCABULARY};
+use crate::toy::{self, CONTEXT, State, VOCABULARY};
 use mlxcel_ir::step::{Row, RowOutput, SequenceId, Tokens, Want};
 use mlxcel_runtime_iree::{Artifact, Device, Error, Runtime};
 
 fn runtime() -> Option<Runtime> {
-    let folder = toy::artifact()?;
+    runtime_with(State::Cache)
+}
+
+fn runtime_with(state: State) -> Option<Runtime> {
+    let folder = toy::artifact_with(state)?;
     let artifact = Artifact::open(folder.path()).unwrap();
     let device = Device::open("local-task".parse().unwrap()).unwrap();
     Some(Runtime::new(&artifact, &device).unwrap())
@@ -34,7 +38,15 @@ const PROMPT: [u32; 11] = [3, 1, 4, 1, 5, 2, 6, 5, 3, 5, 0];
 
 #[test]
 fn prompts_of_every_length_give_their_logits() {
-    let Some(mut runtime) = runtime() else { return };
+    for state in [State::Cache, State::Memory] {
+        prompts_give_their_logits(state);
+    }
+}
+
+fn prompts_give_their_logits(state: State) {
+    let Some(mut runtime) = runtime_with(state) else {
+        return;
+    };
     let tokens: Vec<u32> = PROMPT.iter().copied().cycle().take(CONTEXT).collect();
     for length in 1..=CONTEXT {
         let prompt = &tokens[..length];
@@ -251,4 +263,52 @@ fn tickets_are_waited_for_in_order_and_once() {
     runtime.release(sequence).unwrap();
     let output = runtime.wait(mlxcel_ir::step::Ticket(later)).unwrap();
     assert_eq!(output, [RowOutput::Token(toy::choice(&[1, 2]))]);
+}
+
+#[test]
+fn memories_are_forked_saved_and_cleared_but_never_cut() {
+    let Some(mut runtime) = runtime_with(State::Memory) else {
+        return;
+    };
+    let first = runtime.create().unwrap();
+    // Six tokens are a full call and a padded one, or two of one token: all leave the same memory.
+    step(&mut runtime, row(first, &PROMPT[..6], Want::Nothing));
+    let fork = runtime.fork(first).unwrap();
+    let saved = runtime.save(first).unwrap();
+    step(&mut runtime, row(first, &[7, 7], Want::Nothing));
+    let restored = runtime.restore(&saved).unwrap();
+    for sequence in [fork, restored] {
+        let expect = last(&PROMPT[..7]);
+        let output = step(&mut runtime, row(sequence, &PROMPT[6..7], Want::Logits));
+        assert_eq!(output, expect);
+        assert_eq!(runtime.len(sequence), Ok(7));
+    }
+    let cut = |sequence: SequenceId, to| Error::TruncateMemory {
+        sequence: sequence.0,
+        length: 7,
+        to,
+    };
+    assert_eq!(runtime.truncate(fork, 3), Err(cut(fork, 3)));
+    assert_eq!(runtime.truncate(fork, 6), Err(cut(fork, 6)));
+    assert_eq!(runtime.truncate(fork, 7), Ok(()));
+    let output = step(&mut runtime, row(fork, &PROMPT[7..8], Want::Logits));
+    assert_eq!(output, last(&PROMPT[..8]));
+    assert_eq!(runtime.truncate(fork, 0), Ok(()));
+    assert_eq!(runtime.len(fork), Ok(0));
+    let output = step(&mut runtime, row(fork, &PROMPT[3..5], Want::Logits));
+    assert_eq!(output, last(&PROMPT[3..5]));
+}
+
+#[test]
+fn the_saved_memory_of_no_tokens_is_blank() {
+    let Some(mut runtime) = runtime_with(State::Memory) else {
+        return;
+    };
+    let empty = runtime.create().unwrap();
+    let saved = runtime.save(empty).unwrap();
+    let restored = runtime.restore(&saved).unwrap();
+    let output = step(&mut runtime, row(restored, &PROMPT[..3], Want::Logits));
+    assert_eq!(output, last(&PROMPT[..3]));
+    let short = runtime.restore(&saved[..saved.len() - 1]);
+    assert!(matches!(short, Err(Error::Saved(_))), "{short:?}");
 }

@@ -2,7 +2,7 @@
 //!
 //! Its cache holds the embedding of every token; the hidden state after a token is the sum of the
 //! cached rows up to it; the logits are that sum times the embedding, and the chosen token is the
-//! first of the largest. All numbers are small integers, so results are exact however they are
+//! first of the largest. A second form keeps the sum in a memory instead, and so must give the same. All numbers are small integers, so results are exact however they are
 //! computed.
 
 use mlxcel_frontend::artifact::{
@@ -53,8 +53,8 @@ pub(crate) fn choice(tokens: &[u32]) -> u32 {
 
 /// The compiled module, or `None`, with a message, where there is no compiler.
 ///
-/// Functions: `decode` and `prefill` (logits, token), `every` (logits after each of four tokens),
-/// `scaled` (its argument times the first weight) and `unsigned`.
+/// Functions: `decode` and `prefill` (logits, token), `every` (logits after each of four tokens), the
+/// same with the prefix `recurrent_`, `scaled` (its argument times the first weight) and `unsigned`.
 pub(crate) fn module() -> Option<&'static [u8]> {
     static MODULE: OnceLock<Option<Vec<u8>>> = OnceLock::new();
     MODULE.get_or_init(|| compile(&program())).as_deref()
@@ -96,12 +96,16 @@ fn compiler() -> Option<PathBuf> {
 }
 
 fn program() -> String {
-    let steps = [
-        ("decode", 1, false),
-        ("prefill", 4, false),
-        ("every", 4, true),
-    ]
-    .map(|(name, tokens, every)| step(name, tokens, every));
+    let steps = [State::Cache, State::Memory].map(|state| {
+        let steps = [
+            ("decode", 1, false),
+            ("prefill", 4, false),
+            ("every", 4, true),
+        ];
+        steps
+            .map(|(name, tokens, every)| step(state, name, tokens, every))
+            .join("\n")
+    });
     format!(
         r#"module @toy {{
   util.global private @embed = #flow.parameter.named<"model"::"embed"> : tensor<8x4xf32>
@@ -125,23 +129,55 @@ fn program() -> String {
     )
 }
 
-fn step(name: &str, tokens: usize, every: bool) -> String {
+/// What the model keeps of a sequence.
+#[derive(Clone, Copy)]
+pub(crate) enum State {
+    /// The embedding of every token.
+    Cache,
+    /// Their sum.
+    Memory,
+}
+
+impl State {
+    fn function(self, name: &str) -> String {
+        match self {
+            State::Cache => name.into(),
+            State::Memory => format!("recurrent_{name}"),
+        }
+    }
+
+    fn shape(self) -> Vec<usize> {
+        match self {
+            State::Cache => vec![1, CONTEXT, 1, WIDTH],
+            State::Memory => vec![1, 1, 1, WIDTH],
+        }
+    }
+}
+
+fn step(state: State, name: &str, tokens: usize, every: bool) -> String {
     let (outputs, results, position) = if every {
         ("%e", format!("tensor<1x{tokens}x8xf32>"), 1)
     } else {
         ("%l, %c", "tensor<1x8xf32>, tensor<1xi32>".to_string(), 2)
     };
-    STEP.replace("NAME", name)
+    let (ty, hidden) = match state {
+        State::Cache => ("tensor<1x16x1x4xf32>", CACHE),
+        State::Memory => ("tensor<1x1x1x4xf32>", MEMORY),
+    };
+    STEP.replace("HIDDEN", hidden)
+        .replace("KEPT", ty)
+        .replace("NAME", &state.function(name))
         .replace("TIED", &position.to_string())
         .replace("OUTPUTS", outputs)
         .replace("RESULTS", &results)
         .replace('T', &tokens.to_string())
 }
 
-/// One step; `T` stands for the number of tokens.
+/// One step; `T` stands for the number of tokens, `HIDDEN` for what gives the hidden states `%h` and
+/// the new state.
 const STEP: &str = r#"
   func.func @NAME(%tokens: tensor<1xTxi32>, %start: tensor<1xi32>, %length: tensor<1xi32>,
-      %cache: tensor<1x16x1x4xf32> {iree.abi.output = TIED : index}) -> (RESULTS, tensor<1x16x1x4xf32>) {
+      %kept: KEPT {iree.abi.output = TIED : index}) -> (RESULTS, KEPT) {
     %zero = stablehlo.constant dense<0> : tensor<i32>
     %one = stablehlo.constant dense<1> : tensor<i32>
     %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
@@ -149,9 +185,26 @@ const STEP: &str = r#"
     %w = util.global.load @embed : tensor<8x4xf32>
     %i = stablehlo.reshape %tokens : (tensor<1xTxi32>) -> tensor<Tx1xi32>
     %x = "stablehlo.gather"(%w, %i) <{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1, 4>, indices_are_sorted = false}> : (tensor<8x4xf32>, tensor<Tx1xi32>) -> tensor<Tx4xf32>
-    %rows = stablehlo.reshape %x : (tensor<Tx4xf32>) -> tensor<1xTx1x4xf32>
+    %n = stablehlo.reshape %length : (tensor<1xi32>) -> tensor<i32>
+    %at = stablehlo.subtract %n, %one : tensor<i32>
+    HIDDEN
+    %all = stablehlo.dot_general %h, %w, contracting_dims = [1] x [1] : (tensor<Tx4xf32>, tensor<8x4xf32>) -> tensor<Tx8xf32>
+    %e = stablehlo.reshape %all : (tensor<Tx8xf32>) -> tensor<1xTx8xf32>
+    %l = stablehlo.dynamic_slice %all, %at, %zero, sizes = [1, 8] : (tensor<Tx8xf32>, tensor<i32>, tensor<i32>) -> tensor<1x8xf32>
+    %max = stablehlo.reduce(%l init: %low) applies stablehlo.maximum across dimensions = [1] : (tensor<1x8xf32>, tensor<f32>) -> tensor<1xf32>
+    %maxes = stablehlo.broadcast_in_dim %max, dims = [0] : (tensor<1xf32>) -> tensor<1x8xf32>
+    %is = stablehlo.compare EQ, %l, %maxes : (tensor<1x8xf32>, tensor<1x8xf32>) -> tensor<1x8xi1>
+    %ids = stablehlo.iota dim = 1 : tensor<1x8xi32>
+    %none = stablehlo.broadcast_in_dim %many, dims = [] : (tensor<i32>) -> tensor<1x8xi32>
+    %which = stablehlo.select %is, %ids, %none : tensor<1x8xi1>, tensor<1x8xi32>
+    %c = stablehlo.reduce(%which init: %many) applies stablehlo.minimum across dimensions = [1] : (tensor<1x8xi32>, tensor<i32>) -> tensor<1xi32>
+    return OUTPUTS, %new : RESULTS, KEPT
+  }"#;
+
+/// The hidden states from a cache of all tokens.
+const CACHE: &str = r#"%rows = stablehlo.reshape %x : (tensor<Tx4xf32>) -> tensor<1xTx1x4xf32>
     %s = stablehlo.reshape %start : (tensor<1xi32>) -> tensor<i32>
-    %new = stablehlo.dynamic_update_slice %cache, %rows, %zero, %s, %zero, %zero : (tensor<1x16x1x4xf32>, tensor<1xTx1x4xf32>, tensor<i32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x16x1x4xf32>
+    %new = stablehlo.dynamic_update_slice %kept, %rows, %zero, %s, %zero, %zero : (tensor<1x16x1x4xf32>, tensor<1xTx1x4xf32>, tensor<i32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x16x1x4xf32>
     %flat = stablehlo.reshape %new : (tensor<1x16x1x4xf32>) -> tensor<16x4xf32>
     %row = stablehlo.iota dim = 0 : tensor<Tx16xi32>
     %column = stablehlo.iota dim = 1 : tensor<Tx16xi32>
@@ -161,24 +214,36 @@ const STEP: &str = r#"
     %ones = stablehlo.constant dense<1.0> : tensor<Tx16xf32>
     %zeros = stablehlo.constant dense<0.0> : tensor<Tx16xf32>
     %mask = stablehlo.select %in, %ones, %zeros : tensor<Tx16xi1>, tensor<Tx16xf32>
-    %h = stablehlo.dot_general %mask, %flat, contracting_dims = [1] x [0] : (tensor<Tx16xf32>, tensor<16x4xf32>) -> tensor<Tx4xf32>
-    %all = stablehlo.dot_general %h, %w, contracting_dims = [1] x [1] : (tensor<Tx4xf32>, tensor<8x4xf32>) -> tensor<Tx8xf32>
-    %e = stablehlo.reshape %all : (tensor<Tx8xf32>) -> tensor<1xTx8xf32>
-    %n = stablehlo.reshape %length : (tensor<1xi32>) -> tensor<i32>
-    %at = stablehlo.subtract %n, %one : tensor<i32>
-    %l = stablehlo.dynamic_slice %all, %at, %zero, sizes = [1, 8] : (tensor<Tx8xf32>, tensor<i32>, tensor<i32>) -> tensor<1x8xf32>
-    %max = stablehlo.reduce(%l init: %low) applies stablehlo.maximum across dimensions = [1] : (tensor<1x8xf32>, tensor<f32>) -> tensor<1xf32>
-    %maxes = stablehlo.broadcast_in_dim %max, dims = [0] : (tensor<1xf32>) -> tensor<1x8xf32>
-    %is = stablehlo.compare EQ, %l, %maxes : (tensor<1x8xf32>, tensor<1x8xf32>) -> tensor<1x8xi1>
-    %ids = stablehlo.iota dim = 1 : tensor<1x8xi32>
-    %none = stablehlo.broadcast_in_dim %many, dims = [] : (tensor<i32>) -> tensor<1x8xi32>
-    %which = stablehlo.select %is, %ids, %none : tensor<1x8xi1>, tensor<1x8xi32>
-    %c = stablehlo.reduce(%which init: %many) applies stablehlo.minimum across dimensions = [1] : (tensor<1x8xi32>, tensor<i32>) -> tensor<1xi32>
-    return OUTPUTS, %new : RESULTS, tensor<1x16x1x4xf32>
-  }"#;
+    %h = stablehlo.dot_general %mask, %flat, contracting_dims = [1] x [0] : (tensor<Tx16xf32>, tensor<16x4xf32>) -> tensor<Tx4xf32>"#;
+
+/// The hidden states from a memory of their sum. A token that does not count adds nothing.
+const MEMORY: &str = r#"%sums = stablehlo.reshape %kept : (tensor<1x1x1x4xf32>) -> tensor<4xf32>
+    %nil = stablehlo.constant dense<0.0> : tensor<f32>
+    %none4 = stablehlo.constant dense<0.0> : tensor<Tx4xf32>
+    %place = stablehlo.iota dim = 0 : tensor<Tx4xi32>
+    %ends = stablehlo.broadcast_in_dim %at, dims = [] : (tensor<i32>) -> tensor<Tx4xi32>
+    %real = stablehlo.compare LE, %place, %ends : (tensor<Tx4xi32>, tensor<Tx4xi32>) -> tensor<Tx4xi1>
+    %rows = stablehlo.select %real, %x, %none4 : tensor<Tx4xi1>, tensor<Tx4xf32>
+    %row = stablehlo.iota dim = 0 : tensor<TxTxi32>
+    %column = stablehlo.iota dim = 1 : tensor<TxTxi32>
+    %in = stablehlo.compare LE, %column, %row : (tensor<TxTxi32>, tensor<TxTxi32>) -> tensor<TxTxi1>
+    %ones = stablehlo.constant dense<1.0> : tensor<TxTxf32>
+    %zeros = stablehlo.constant dense<0.0> : tensor<TxTxf32>
+    %mask = stablehlo.select %in, %ones, %zeros : tensor<TxTxi1>, tensor<TxTxf32>
+    %own = stablehlo.dot_general %mask, %rows, contracting_dims = [1] x [0] : (tensor<TxTxf32>, tensor<Tx4xf32>) -> tensor<Tx4xf32>
+    %before = stablehlo.broadcast_in_dim %sums, dims = [1] : (tensor<4xf32>) -> tensor<Tx4xf32>
+    %h = stablehlo.add %own, %before : tensor<Tx4xf32>
+    %added = stablehlo.reduce(%rows init: %nil) applies stablehlo.add across dimensions = [0] : (tensor<Tx4xf32>, tensor<f32>) -> tensor<4xf32>
+    %total = stablehlo.add %sums, %added : tensor<4xf32>
+    %new = stablehlo.reshape %total : (tensor<4xf32>) -> tensor<1x1x1x4xf32>"#;
 
 /// An artifact of the module in a new folder, or `None` where there is no compiler.
 pub(crate) fn artifact() -> Option<tempfile::TempDir> {
+    artifact_with(State::Cache)
+}
+
+/// The same, for one of the model's forms.
+pub(crate) fn artifact_with(state: State) -> Option<tempfile::TempDir> {
     let vmfb = module()?;
     let folder = tempfile::tempdir().unwrap();
     let bytes: Vec<u8> = embedding().iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -189,7 +254,7 @@ pub(crate) fn artifact() -> Option<tempfile::TempDir> {
     );
     let weights = safetensors::serialize([("embed", view.unwrap())], None).unwrap();
     let function = |name: &str, tokens, outputs: &[&str]| Function {
-        name: name.into(),
+        name: state.function(name),
         batch: 1,
         tokens,
         outputs: outputs.iter().map(|output| output.to_string()).collect(),
@@ -215,10 +280,10 @@ pub(crate) fn artifact() -> Option<tempfile::TempDir> {
             function("every", 4, &["logits"]),
         ],
         buffers: vec![Buffer {
-            name: "cache.0.key".into(),
+            name: "state.0".into(),
             dtype: "f32".into(),
-            shape: vec![1, CONTEXT, 1, WIDTH],
-            tokens_dim: 1,
+            shape: state.shape(),
+            tokens_dim: matches!(state, State::Cache).then_some(1),
         }],
         dispatches: 0,
         parts: parts.map(|(name, bytes)| (name.into(), part(bytes))).into(),

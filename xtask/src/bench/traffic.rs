@@ -65,7 +65,8 @@ fn weights_of(header: &Value) -> u64 {
         .sum()
 }
 
-/// The bytes that one token takes in all state buffers of a manifest.
+/// The bytes that one token takes in all caches of a manifest. A memory counts as well, which a token
+/// changes as a whole.
 fn cache_of(manifest: &Value) -> Result<u64> {
     let buffers = manifest["buffers"]
         .as_array()
@@ -77,9 +78,7 @@ fn buffer_of(buffer: &Value) -> Result<u64> {
     let shape = buffer["shape"]
         .as_array()
         .context("a buffer has no `shape`")?;
-    let tokens = buffer["tokens_dim"]
-        .as_u64()
-        .context("a buffer has no `tokens_dim`")?;
+    let tokens = buffer["tokens_dim"].as_u64();
     let dtype = buffer["dtype"].as_str().unwrap_or("");
     let bits: u64 = dtype
         .trim_start_matches(|c: char| !c.is_ascii_digit())
@@ -88,7 +87,7 @@ fn buffer_of(buffer: &Value) -> Result<u64> {
     let others = shape
         .iter()
         .enumerate()
-        .filter(|(index, _)| *index as u64 != tokens);
+        .filter(|(index, _)| Some(*index as u64) != tokens);
     let elements: u64 = others.filter_map(|(_, size)| size.as_u64()).product();
     Ok(elements * bits / 8)
 }

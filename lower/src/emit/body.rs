@@ -1,0 +1,259 @@
+//! What becomes of each node of a function.
+
+use super::attention::{Scores, Sight};
+use super::element::Tensor;
+use super::function::kind;
+use super::operations::{DotDims, Emitted, Operations};
+use super::primitive::direction;
+use super::weight::Globals;
+use mlxcel_ir::{Bindings, Graph, Node, Op, StateId, StatePart, ValueId};
+use std::collections::HashMap;
+
+/// A function's body while it is built.
+pub(super) struct Body<'c, 'a, 'g> {
+    graph: &'g Graph,
+    bindings: &'g Bindings,
+    globals: &'g mut Globals,
+    values: Vec<Tensor<'c, 'a>>,
+    states: HashMap<(StateId, StatePart), Tensor<'c, 'a>>,
+    /// What tokens see, by where their rows start: the same in all layers.
+    visible: Vec<(Sight, ValueId, Tensor<'c, 'a>)>,
+}
+
+impl<'c, 'a, 'g> Body<'c, 'a, 'g> {
+    /// A body that begins with the function's arguments.
+    pub(super) fn new(
+        graph: &'g Graph,
+        bindings: &'g Bindings,
+        globals: &'g mut Globals,
+        inputs: &[Tensor<'c, 'a>],
+        states: HashMap<(StateId, StatePart), Tensor<'c, 'a>>,
+    ) -> Self {
+        Self {
+            graph,
+            bindings,
+            globals,
+            values: inputs.to_vec(),
+            states,
+            visible: Vec::new(),
+        }
+    }
+
+    /// Adds the value of the next node.
+    pub(super) fn define(&mut self, value: Tensor<'c, 'a>) {
+        self.values.push(value);
+    }
+
+    pub(super) fn value(&self, value: ValueId) -> Emitted<Tensor<'c, 'a>> {
+        let found = self.values.get(value.0 as usize).cloned();
+        found.ok_or_else(|| format!("uses %{} before it is defined", value.0))
+    }
+
+    pub(super) fn state(&self, state: StateId, part: StatePart) -> Emitted<Tensor<'c, 'a>> {
+        let found = self.states.get(&(state, part)).cloned();
+        found.ok_or_else(|| format!("no state {}", state.0))
+    }
+
+    fn append(
+        &mut self,
+        operations: &Operations<'c, 'a>,
+        node: &Node,
+        part: StatePart,
+        rows: &Tensor<'c, 'a>,
+        start: &Tensor<'c, 'a>,
+    ) -> Emitted<Tensor<'c, 'a>> {
+        let state = node.state.ok_or("needs a state")?;
+        let cache = self.state(state, part)?;
+        let cache = operations.cache_append(&cache, rows, start)?;
+        self.states.insert((state, part), cache.clone());
+        Ok(cache)
+    }
+
+    fn visible(
+        &mut self,
+        operations: &Operations<'c, 'a>,
+        sight: Sight,
+        start: ValueId,
+        q: &Tensor<'c, 'a>,
+        keys: &Tensor<'c, 'a>,
+    ) -> Emitted<Tensor<'c, 'a>> {
+        let shape = [q.shape()[0], q.shape()[1], keys.shape()[1]];
+        let known = self
+            .visible
+            .iter()
+            .find(|(s, from, tensor)| (*s, *from) == (sight, start) && tensor.shape() == shape);
+        if let Some((.., tensor)) = known {
+            return Ok(tensor.clone());
+        }
+        let rows = self.value(start)?;
+        let tensor = operations.visible(sight, &rows, shape)?;
+        self.visible.push((sight, start, tensor.clone()));
+        Ok(tensor)
+    }
+
+    /// Runs `change` with the memory of `node`, which gives a result and the new memory.
+    fn remember(
+        &mut self,
+        node: &Node,
+        change: impl FnOnce(&mut Self, &Tensor<'c, 'a>) -> Emitted<[Tensor<'c, 'a>; 2]>,
+    ) -> Emitted<Tensor<'c, 'a>> {
+        let state = node.state.ok_or("needs a state")?;
+        let memory = self.state(state, StatePart::Whole)?;
+        let [result, memory] = change(self, &memory)?;
+        self.states.insert((state, StatePart::Whole), memory);
+        Ok(result)
+    }
+
+    /// The value of `node`. Every op has its arm, so that a new one without a lowering does not
+    /// compile.
+    pub(super) fn node(
+        &mut self,
+        operations: &Operations<'c, 'a>,
+        node: &Node,
+    ) -> Emitted<Tensor<'c, 'a>> {
+        let operands = node
+            .operands
+            .iter()
+            .map(|&operand| self.value(operand))
+            .collect::<Emitted<Vec<_>>>()?;
+        let operands: Vec<&Tensor> = operands.iter().collect();
+        let operand = |index: usize| {
+            let found = operands.get(index).copied();
+            found.ok_or_else(|| format!("lacks operand {index}"))
+        };
+        let graph = self.graph;
+        let weight = |index: usize| {
+            let id = node.weights.get(index)?;
+            graph.weight(*id)
+        };
+        let first_weight = || weight(0).ok_or("lacks a weight");
+        let result = kind(&node.ty, self.bindings)?;
+        let map = |name: &str| operations.map(name, &operands);
+        match &node.op {
+            Op::Parameter {} => operations.parameter(self.globals, first_weight()?),
+            Op::Constant { value, .. } => operations.splat(*value, result),
+            Op::Table { values, dtype } => operations.table(values, *dtype),
+            Op::Iota { dim, .. } => operations.iota(result, *dim),
+            Op::Convert { dtype } => operations.convert(operand(0)?, *dtype),
+            Op::Negate {} => map("negate"),
+            Op::Abs {} => map("abs"),
+            Op::Log1p {} => map("log_plus_one"),
+            Op::Exp {} => map("exponential"),
+            Op::Log {} => map("log"),
+            Op::Rsqrt {} => map("rsqrt"),
+            Op::Sqrt {} => map("sqrt"),
+            Op::Sin {} => map("sine"),
+            Op::Cos {} => map("cosine"),
+            Op::Tanh {} => map("tanh"),
+            Op::Sigmoid {} => map("logistic"),
+            Op::Erf {} => map("erf"),
+            Op::Add {} => map("add"),
+            Op::Subtract {} => map("subtract"),
+            Op::Multiply {} => map("multiply"),
+            Op::Divide {} => map("divide"),
+            Op::Maximum {} => map("maximum"),
+            Op::Minimum {} => map("minimum"),
+            Op::Power {} => map("power"),
+            Op::And {} => map("and"),
+            Op::Or {} => map("or"),
+            Op::Not {} => map("not"),
+            Op::Select {} => map("select"),
+            Op::Compare { comparison } => {
+                operations.compare(direction(*comparison), operand(0)?, operand(1)?)
+            }
+            Op::Reshape { .. } => operations.reshape(operand(0)?, &result.shape),
+            Op::Transpose { permutation } => operations.transpose(operand(0)?, permutation),
+            Op::Broadcast { dims, .. } => operations.broadcast(operand(0)?, &result.shape, dims),
+            Op::Slice {
+                dim,
+                start,
+                limit,
+                stride,
+            } => operations.slice(operand(0)?, *dim, [*start, *limit, *stride]),
+            Op::Concatenate { dim } => operations.concatenate(&operands, *dim),
+            Op::Gather {} => operations.gather(operand(0)?, operand(1)?),
+            Op::TakeAlong {} => operations.take_along(operand(0)?, operand(1)?),
+            Op::TakeRow {} => operations.take_row(operand(0)?, operand(1)?),
+            Op::Dot {
+                lhs_batch,
+                rhs_batch,
+                lhs_contract,
+                rhs_contract,
+            } => {
+                let dims = DotDims {
+                    lhs_batch,
+                    rhs_batch,
+                    lhs_contract,
+                    rhs_contract,
+                };
+                operations.dot_like(operand(0)?, operand(1)?, &dims)
+            }
+            Op::Reduce { reduction, dim } => {
+                operations.reduce_keeping(*reduction, operand(0)?, *dim)
+            }
+            Op::Argmax {} => operations.argmax(operand(0)?),
+            Op::TopK { count } => operations.top_k(operand(0)?, *count),
+            Op::CacheAppend { part } => {
+                self.append(operations, node, *part, operand(0)?, operand(1)?)
+            }
+            Op::CausalConvolution {} => self.remember(node, |body, memory| {
+                let weights = [weight(0), weight(1)].map(|weight| {
+                    weight
+                        .map(|weight| operations.parameter(body.globals, weight))
+                        .transpose()
+                });
+                let [weight, bias] = weights;
+                operations.convolution(operand(0)?, operand(1)?, [weight?, bias?], memory)
+            }),
+            Op::Recurrence {} | Op::DeltaRecurrence {} => self.remember(node, |_, memory| {
+                let (length, vectors) = operands.split_last().ok_or("lacks operands")?;
+                operations.recurrence(vectors, length, memory)
+            }),
+            Op::Embedding {} => operations.embedding(self.globals, first_weight()?, operand(0)?),
+            Op::Linear {} => {
+                operations.linear(self.globals, operand(0)?, first_weight()?, weight(1))
+            }
+            Op::ExpertLinear {} => operations.expert_linear(
+                self.globals,
+                [operand(0)?, operand(1)?],
+                first_weight()?,
+                weight(1),
+            ),
+            Op::Attention {
+                scale,
+                mask,
+                window,
+                chunk,
+                softcap,
+                slopes,
+            } => {
+                let [q, k, v, start] = operands[..] else {
+                    return Err("takes q, k, v and start".into());
+                };
+                let keys = self.append(operations, node, StatePart::Key, k, start)?;
+                let values = self.append(operations, node, StatePart::Value, v, start)?;
+                let sight = Sight {
+                    mask: *mask,
+                    window: *window,
+                    chunk: *chunk,
+                };
+                let visible = self.visible(operations, sight, node.operands[3], q, &keys)?;
+                let sinks = weight(0).map(|sinks| operations.parameter(self.globals, sinks));
+                let how = Scores {
+                    scale: *scale,
+                    softcap: *softcap,
+                    slopes,
+                    sinks: sinks.transpose()?,
+                };
+                operations.attention(&how, q, [&keys, &values], &visible)
+            }
+            Op::RmsNorm { .. }
+            | Op::LayerNorm { .. }
+            | Op::Rope { .. }
+            | Op::MutualAttention { .. }
+            | Op::Activate { .. }
+            | Op::Gated { .. }
+            | Op::Softmax {} => Err(format!("`{}` was not decomposed", node.op.info().name)),
+        }
+    }
+}
