@@ -218,6 +218,28 @@ fn recur(b: &mut Builder, tokens: Tokens, whole: bool, delta: bool) -> Result<Va
     }
 }
 
+/// A delta rule with heads of 64 by 64, which the compiler cuts into several workgroups: none may read
+/// what another has written already. `tokens` are 1 or 3.
+fn recur_wide(b: &mut Builder, tokens: usize) -> Result<ValueId, BuildError> {
+    let small = b.constant(0.125, DType::F32, [2, 3, 2, 8].map(Dim::from).to_vec())?;
+    let key = b.multiply(K, small)?;
+    let (query, write, decay) = (b.tanh(key)?, b.sin(key)?, b.sigmoid(Q)?);
+    let mut wide = [query, key, Q, decay, write];
+    for value in &mut wide {
+        for _ in 0..3 {
+            *value = b.concatenate(*value, *value, 3)?;
+        }
+    }
+    let mut length = N;
+    if tokens == 1 {
+        wide = first(b, wide)?;
+        length = one_length(b)?;
+    }
+    let [query, key, value, decay, write] = wide;
+    let state = memory(b, [4, 64, 64]);
+    b.delta_recurrence(query, key, value, decay, key, write, length, state)
+}
+
 /// Attention with what few models have: chunks, slopes and sinks.
 fn attend_oddly(b: &mut Builder, one: bool) -> Result<ValueId, BuildError> {
     let state = cache(b);
@@ -411,6 +433,8 @@ const FUNCTIONS: &[(&str, Build)] = &[
     ("delta_recurrence_twelve", |b| {
         recur(b, Tokens::Twelve, true, true)
     }),
+    ("delta_recurrence_wide", |b| recur_wide(b, 3)),
+    ("delta_recurrence_wide_one", |b| recur_wide(b, 1)),
     ("expert_linear", |b| {
         let (w, bias) = (weight(b, "experts"), weight(b, "expert_bias"));
         b.expert_linear(X, E, w, Some(bias))

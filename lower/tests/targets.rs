@@ -74,7 +74,103 @@ fn layer(tokens: usize) -> Result<FunctionSpec, BuildError> {
     })
 }
 
+/// A layer of the rarer ops: a convolution and recurrences with memories, a choice of experts, and
+/// attention with chunks, slopes and sinks.
+fn rare(tokens: usize) -> Result<FunctionSpec, BuildError> {
+    let mut b = Builder::new("rare");
+    let (rows, new) = (Dim::Symbol(Symbol::B), Dim::Symbol(Symbol::T));
+    let x = b.input(
+        "x",
+        TensorType::new(DType::F32, [rows, new, Dim::Fixed(64)]),
+    );
+    let start = b.input("start", TensorType::new(DType::I32, [rows]));
+    let length = b.input("length", TensorType::new(DType::I32, [rows]));
+    let dense = |b: &mut Builder, name: &str, shape: &[usize]| {
+        b.weight(WeightDecl {
+            name: name.into(),
+            shape: shape.to_vec(),
+            format: WeightFormat::Dense(DType::BF16),
+        })
+    };
+    let state = |b: &mut Builder, name: &str, kind, [heads, key_dim, value_dim]: [usize; 3]| {
+        b.state(StateDecl {
+            name: name.into(),
+            kind,
+            heads,
+            key_dim,
+            value_dim,
+            dtype: DType::F32,
+        })
+    };
+    let (norm, taps) = (
+        dense(&mut b, "norm", &[64]),
+        dense(&mut b, "taps", &[64, 4]),
+    );
+    let normal = b.layer_norm(x, Some(norm), None, 1e-5, 0.0)?;
+    let past = state(&mut b, "past", StateKind::Memory, [1, 3, 64]);
+    let mixed = b.causal_convolution(normal, length, taps, None, past)?;
+    let heads = b.reshape(mixed, vec![rows, new, 4.into(), 16.into()])?;
+    let keys = b.slice(heads, 2, 0, 2, 1)?;
+    let decay = b.sigmoid(heads)?;
+    let memory = state(&mut b, "memory", StateKind::Memory, [4, 16, 16]);
+    let mixed = b.recurrence(keys, keys, heads, decay, length, memory)?;
+    let whole = b.slice(decay, 3, 0, 1, 1)?;
+    let memory = state(&mut b, "delta", StateKind::Memory, [4, 16, 16]);
+    let mixed = b.delta_recurrence(keys, keys, mixed, whole, keys, keys, length, memory)?;
+    let sinks = dense(&mut b, "sinks", &[4]);
+    let cache = state(&mut b, "cache", StateKind::Cache, [2, 16, 16]);
+    let mixed = b.attention(
+        mixed,
+        keys,
+        keys,
+        start,
+        Some(sinks),
+        cache,
+        0.25,
+        Mask::Causal,
+        None,
+        Some(16),
+        None,
+        vec![0.5, 0.25, 0.125, 0.0625],
+    )?;
+    let mixed = b.reshape(mixed, vec![rows, new, 64.into()])?;
+    let router = dense(&mut b, "router", &[8, 64]);
+    let scores = b.linear(mixed, router, None)?;
+    let chosen = b.top_k(scores, 2)?;
+    let scores = b.take_along(scores, chosen)?;
+    let shares = b.softmax(scores)?;
+    let experts = b.weight(WeightDecl {
+        name: "experts".into(),
+        shape: vec![8, 64, 64],
+        format: WeightFormat::Affine {
+            bits: 4,
+            group: 32,
+            scale: DType::BF16,
+        },
+    });
+    let each = b.expert_linear(mixed, chosen, experts, None)?;
+    let y = b.dot(shares, each, vec![0, 1], vec![0, 1], vec![2], vec![2])?;
+    b.output("y", y);
+    Ok(FunctionSpec {
+        name: format!("rare_{tokens}"),
+        graph: b.finish(),
+        bindings: Bindings::new()
+            .with(Symbol::B, 1)
+            .with(Symbol::T, tokens)
+            .with(Symbol::S, 64),
+    })
+}
+
+fn check_rare(target: &str) {
+    let functions = [rare(1).unwrap(), rare(32).unwrap()];
+    let target = Target::new(target, None).unwrap();
+    let compiled = compile_graphs(&functions, &target)
+        .unwrap_or_else(|error| panic!("{}: {error}", target.name()));
+    println!("{}: {:?}", target.name(), compiled.time);
+}
+
 fn check(target: &str) {
+    check_rare(target);
     let functions = [layer(1).unwrap(), layer(32).unwrap()];
     for (index, chip) in Target::chips(target).into_iter().enumerate() {
         // Prefill on the default chip stands for the others, to save time.
