@@ -136,6 +136,14 @@ fn every_format_agrees_with_the_interpreter() {
         };
         made.add(&stack);
         declared.push(stack.clone());
+        functions.push(spec(format!("experts_{index}"), |b| {
+            let x = b.input("x", TensorType::new(DType::F32, [1, 3, width]));
+            let experts = [1, 3, 2].map(Dim::from).to_vec();
+            let experts = b.iota(2, DType::I32, experts).expect("two experts");
+            let weight = b.weight(stack.clone());
+            b.expert_linear(x, experts, weight, None)
+                .expect("a linear layer of experts")
+        }));
         functions.push(spec(format!("parameter_{index}"), |b| {
             let weight = b.weight(stack);
             b.parameter(weight).expect("a parameter")
