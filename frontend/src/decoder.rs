@@ -19,7 +19,9 @@ mod parts;
 mod per_layer;
 mod relative;
 mod router;
+mod rwkv;
 mod scaled;
+mod shared_hybrid;
 mod work;
 
 pub(crate) use attention::{Attention, HeadNorm, Projections, Sharing, alibi};
@@ -35,7 +37,9 @@ pub(crate) use parts::{Embedding, Head, Linear, Norm, NormKind, Positions};
 pub(crate) use per_layer::{LayerInput, PerLayer, Scalar};
 pub(crate) use relative::{Distances, RelativeAttention};
 pub(crate) use router::{GroupRule, Groups, Normal, Router, Scores};
+pub(crate) use rwkv::{ChannelMix, TimeMix};
 pub(crate) use scaled::Scaled;
+pub(crate) use shared_hybrid::SharedHybrid;
 pub(crate) use work::Work;
 
 use crate::model::GraphOptions;
@@ -197,6 +201,7 @@ impl Decoder {
     ) -> Result<Graph, LoadError> {
         let mut work = Work::new(&options.name, model_type, weights);
         let (mut x, table) = self.embedding.build(&mut work)?;
+        work.embedding = Some(x);
         for (index, layer) in self.layers.iter().enumerate() {
             x = layer.build(&mut work, x, index)?;
             if options.hidden {

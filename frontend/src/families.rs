@@ -73,10 +73,12 @@ mod qwen2_moe;
 mod qwen3;
 mod qwen3_next;
 mod roberta;
+mod rwkv;
 mod seed_oss;
 mod smollm3;
 mod stablelm;
 mod starcoder2;
+mod zamba2;
 
 use crate::LoadError;
 use crate::config::fields::Fields;
@@ -210,10 +212,12 @@ pub(crate) const FAMILIES: &[Family] = &[
     qwen2_moe::FAMILY,
     qwen2_moe::QWEN3,
     qwen3::FAMILY,
+    rwkv::FAMILY,
     seed_oss::FAMILY,
     smollm3::FAMILY,
     stablelm::FAMILY,
     starcoder2::FAMILY,
+    zamba2::FAMILY,
 ];
 
 /// A family of encoders.

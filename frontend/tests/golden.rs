@@ -19,7 +19,7 @@ const BUDGET: f64 = 1e-5;
 const INEXACT: &[(&str, f64)] = &[("falcon_mamba", 1.3e-5)];
 
 /// Decoders whose family is not read yet. One that loads must leave the list.
-const PENDING: &[&str] = &["rwkv", "zamba2"];
+const PENDING: &[&str] = &[];
 
 fn integers(tensor: &HostTensor) -> Vec<i32> {
     let numbers = tensor.to_f64().into_iter();

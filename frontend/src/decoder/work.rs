@@ -19,6 +19,8 @@ pub(crate) struct Work<'a> {
     pub(crate) start: ValueId,
     /// How many of the T tokens of each row count, `i32[B]`.
     pub(crate) length: ValueId,
+    /// The residual stream before the first layer, once it is there.
+    pub(crate) embedding: Option<ValueId>,
     model_type: &'a str,
     /// The layer that is being built.
     layer: Option<usize>,
@@ -38,6 +40,7 @@ impl<'a> Work<'a> {
             tokens: builder.input(step::TOKENS, tokens),
             start: builder.input(step::START, rows.clone()),
             length: builder.input(step::LENGTH, rows),
+            embedding: None,
             builder,
             weights,
             model_type,
