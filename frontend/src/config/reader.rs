@@ -3,7 +3,7 @@
 use super::{Config, Fields, alias, limit};
 use crate::decoder::{Embedding, Head, Layer, Linear};
 use crate::{LoadError, weights::Weights};
-use mlxcel_ir::Activation;
+use mlxcel_ir::{Activation, WeightSource};
 use serde_json::Value;
 use std::ops::RangeInclusive;
 
@@ -275,13 +275,35 @@ impl<'a> Reader<'a> {
     }
 
     /// The head `module`, or the embedding: as the configuration says, else by whether there is a
-    /// head.
+    /// head. A head whose numbers are not the embedding's outweighs a configuration that denies it.
     pub(crate) fn head(&self, module: &str) -> Head {
         let untied = match self.config.tied {
-            Some(tied) => !tied,
+            Some(tied) => !tied || self.has_other_head(module),
             None => self.weights.has(&format!("{module}.weight")),
         };
         let size = [self.config.hidden, self.config.vocabulary];
         Head::new(untied.then(|| Linear::new(module, size[0], size[1], false)))
+    }
+
+    /// Whether the head `module` and the embedding are both there and differ.
+    fn has_other_head(&self, module: &str) -> bool {
+        let head = format!("{module}.weight");
+        let shape = [self.config.vocabulary, self.config.hidden];
+        if self.weights.declaration(&head, &shape, "").is_err() {
+            return false;
+        }
+        let embedding = ["embed_tokens", "tok_embeddings", "wte"]
+            .iter()
+            .find_map(|name| {
+                let name = self.weights.rules.rooted(name);
+                self.weights.get(&format!("{name}.weight"))
+            });
+        match (self.weights.get(&head), embedding) {
+            (Some(head), Some(embedding)) => {
+                (head.values, head.scales, head.biases)
+                    != (embedding.values, embedding.scales, embedding.biases)
+            }
+            _ => false,
+        }
     }
 }
