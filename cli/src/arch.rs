@@ -33,13 +33,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 /// What executes a family, and how far.
 fn backends(category: Category) -> [(&'static str, &'static str); 3] {
-    let compiled = match category {
-        Category::Dense | Category::Experts => "supported",
+    let [eager, compiled] = match category {
+        Category::Dense | Category::Experts => ["supported", "supported"],
         // Prompts are compiled token by token.
-        Category::Recurrent => "partial",
+        Category::Recurrent => ["supported", "partial"],
+        // No command runs them yet.
+        Category::Encoder => ["none", "none"],
     };
     [
-        ("mlx", "supported"),
+        ("mlx", eager),
         ("iree", compiled),
         ("reference", "supported"),
     ]

@@ -33,7 +33,7 @@ pub(crate) use lightning::Lightning;
 pub(crate) use mamba::Mamba;
 pub(crate) use mamba2::{GatedNorm, Mamba2};
 pub(crate) use mlp::{Gated, Plain, Xielu};
-pub(crate) use parts::{Embedding, Head, Linear, Norm, NormKind, Positions};
+pub(crate) use parts::{Embedding, Head, Linear, Norm, Positions};
 pub(crate) use per_layer::{LayerInput, PerLayer, Scalar};
 pub(crate) use relative::{Distances, RelativeAttention};
 pub(crate) use router::{GroupRule, Groups, Normal, Router, Scores};

@@ -98,6 +98,8 @@ pub enum Category {
     Experts,
     /// With memories in place of some or all caches.
     Recurrent,
+    /// Gives vectors or scores, not text.
+    Encoder,
 }
 
 impl Category {
@@ -107,6 +109,7 @@ impl Category {
             Category::Dense => "dense",
             Category::Experts => "experts",
             Category::Recurrent => "recurrent",
+            Category::Encoder => "encoder",
         }
     }
 }
@@ -319,7 +322,15 @@ pub fn catalogue() -> Vec<FamilyInfo> {
         model_types: family.model_types,
         gguf: (!family.gguf.is_empty()).then_some(family.gguf),
     };
-    FAMILIES.iter().map(info).collect()
+    let encoder = |family: &'static EncoderFamily| FamilyInfo {
+        id: family.model_types.first().copied().unwrap_or_default(),
+        title: family.title,
+        category: Category::Encoder,
+        model_types: family.model_types,
+        gguf: None,
+    };
+    let decoders = FAMILIES.iter().map(info);
+    decoders.chain(ENCODERS.iter().map(encoder)).collect()
 }
 
 /// The family that the configuration `value` of `file` asks for: by the type of its language model,

@@ -62,8 +62,7 @@ fn check(folder: &Path) -> Result<(), Failed> {
     let mut wrong = Vec::new();
     let mut near = |got: &[f64], expected: &[f64], what: &str| {
         let error = relative_error(got, expected);
-        // A NaN is no number within the budget.
-        if !(error <= BUDGET) {
+        if error.is_nan() || error > BUDGET {
             wrong.push(format!("{what}: relative error {error:.3e}"));
         }
     };

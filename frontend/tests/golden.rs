@@ -36,8 +36,7 @@ struct Report {
 impl Report {
     fn near(&mut self, got: &[f64], expected: &HostTensor, what: &str) {
         let error = relative_error(got, &expected.to_f64());
-        // A NaN is no number within the budget.
-        if !(error <= self.budget) {
+        if error.is_nan() || error > self.budget {
             self.faults
                 .push(format!("{what}: relative error {error:.3e}"));
         }

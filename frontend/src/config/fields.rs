@@ -35,11 +35,6 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The file that the fields are of.
-    pub(crate) fn file(&self) -> &'a Path {
-        self.file
-    }
-
     /// The value of `name`; null counts as absent.
     pub(crate) fn get(&self, name: &str) -> Option<&'a Value> {
         self.object.get(name).filter(|value| !value.is_null())

@@ -61,14 +61,12 @@ pub(crate) enum Inner {
     Joined(Stack),
     /// One stack for both, whose even rows are the gate's.
     Interleaved(Stack),
-    /// There is no gate.
-    Plain(Stack),
 }
 
 /// What becomes of gate and up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Glu {
-    /// `activation(gate) * up`, or `activation(up)` without a gate.
+    /// `activation(gate) * up`.
     Activation(Activation),
     /// `g * sigmoid(alpha g) * (u + 1)` with `g` of the gate at most `limit` and `u` of up between
     /// `-limit` and `limit`.
@@ -142,14 +140,12 @@ impl Experts {
     fn nonlinear(
         &self,
         work: &mut Work<'_>,
-        gate: Option<ValueId>,
+        gate: ValueId,
         up: ValueId,
     ) -> Result<ValueId, LoadError> {
-        match (self.glu, gate) {
-            (Glu::Activation(activation), Some(gate)) => work.op(|b| b.gated(gate, up, activation)),
-            (Glu::Activation(activation), None) => work.op(|b| b.activate(up, activation)),
-            (Glu::Clamped { alpha, limit }, gate) => {
-                let gate = gate.unwrap_or(up);
+        match self.glu {
+            Glu::Activation(activation) => work.op(|b| b.gated(gate, up, activation)),
+            Glu::Clamped { alpha, limit } => {
                 let high = work.full(gate, limit)?;
                 let gate = work.op(|b| b.minimum(gate, high))?;
                 let sharp = work.scaled(gate, alpha)?;
@@ -183,20 +179,19 @@ impl Block for Experts {
             input = weigh(work, rows)?;
         }
         let (gate, up) = match &self.inner {
-            Inner::Plain(up) => (None, up.build(work, input, experts, "expert_up")?),
             Inner::Gated(gate, up) => {
                 let gate = gate.build(work, input, experts, "expert_gate")?;
-                (Some(gate), up.build(work, input, experts, "expert_up")?)
+                (gate, up.build(work, input, experts, "expert_up")?)
             }
             Inner::Joined(both) => {
                 let y = both.build(work, input, experts, "expert_gate_up")?;
                 let inner = both.to / 2;
-                (Some(work.part(y, 0..inner)?), work.part(y, inner..both.to)?)
+                (work.part(y, 0..inner)?, work.part(y, inner..both.to)?)
             }
             Inner::Interleaved(both) => {
                 let y = both.build(work, input, experts, "expert_gate_up")?;
                 let gate = work.op(|b| b.slice(y, 3, 0, both.to, 2))?;
-                (Some(gate), work.op(|b| b.slice(y, 3, 1, both.to, 2))?)
+                (gate, work.op(|b| b.slice(y, 3, 1, both.to, 2))?)
             }
         };
         let active = self.nonlinear(work, gate, up)?;

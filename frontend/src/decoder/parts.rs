@@ -137,7 +137,7 @@ impl Norm {
     }
 
     /// The same with 1 added to its weight.
-    pub(crate) fn from_one(mut self) -> Self {
+    pub(crate) fn about_one(mut self) -> Self {
         self.offset = 1.0;
         self
     }

@@ -8,6 +8,7 @@ use mlxcel_ir::{Comparison, DType, Dim, Symbol, ValueId};
 
 /// What distances add to scores.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one for each layer")]
 pub(crate) enum Distances {
     /// The numbers `[count, heads]` called `name`: that of the row which the distance has.
     Numbers { name: String, count: usize },
@@ -155,7 +156,7 @@ impl RelativeAttention {
 
 impl Block for RelativeAttention {
     fn build(&self, work: &mut Work<'_>, x: ValueId) -> Result<ValueId, LoadError> {
-        let mut heads = |work: &mut Work<'_>, linear: &Linear, part: &str| {
+        let heads = |work: &mut Work<'_>, linear: &Linear, part: &str| {
             let y = work.linear(x, linear, part)?;
             work.split(y, &[self.heads, self.width])
         };

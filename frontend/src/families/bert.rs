@@ -35,7 +35,6 @@ fn encoder(reader: &Reader<'_>) -> Result<Encoder, LoadError> {
 
 /// An encoder in the names of BERT under `root`, whose first token has the position `offset`.
 pub(super) fn base(reader: &Reader<'_>, root: &str, offset: usize) -> Result<Encoder, LoadError> {
-    let hidden = reader.config.hidden;
     let kind = reader.fields.text("position_embedding_type")?;
     if let Some(kind) = kind.filter(|&kind| kind != "absolute") {
         let reason = format!("`{kind}` is not supported; absolute is");

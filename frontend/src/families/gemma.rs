@@ -39,7 +39,7 @@ pub(super) fn base(
 ) -> Result<Decoder, LoadError> {
     let mut decoder = common(reader, context, layer)?;
     decoder.embedding.scale = (reader.config.hidden as f64).sqrt();
-    decoder.norm = decoder.norm.map(Norm::from_one);
+    decoder.norm = decoder.norm.map(Norm::about_one);
     decoder.head.softcap = reader.fields.positive("final_logit_softcapping")?;
     Ok(decoder)
 }
@@ -89,7 +89,7 @@ pub(super) fn sandwich(
 ) -> Result<Layer, LoadError> {
     let epsilon = reader.epsilon()?;
     let norm = |name: &str| {
-        Norm::rms(format!("{module}.{name}"), reader.config.hidden, epsilon).from_one()
+        Norm::rms(format!("{module}.{name}"), reader.config.hidden, epsilon).about_one()
     };
     let feed_forward = feed_forward(reader, module)?;
     let branch = |before: &str, body, after: &str| crate::decoder::Branch {

@@ -35,7 +35,7 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
         };
         let within = |name: &str| format!("{module}.self_attn.{name}");
         let epsilon = reader.epsilon()?;
-        let norm = |name| Norm::rms(within(name), sizes[2], epsilon).from_one();
+        let norm = |name| Norm::rms(within(name), sizes[2], epsilon).about_one();
         let mut attention = attention(reader, module, sizes, rope.clone())?
             .with_head_norms(norm("q_norm"), norm("k_norm"));
         attention.window = windows[index];

@@ -28,7 +28,7 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
         },
     )?;
     let mut decoder = parts.decoder(|_, module| {
-        let norm = |name| parts.layer_norm(module, name, true).from_one();
+        let norm = |name| parts.layer_norm(module, name, true).about_one();
         let mlp = parts.plain(module, ["up_proj", "down_proj"]);
         Ok(Layer {
             steps: vec![
@@ -40,6 +40,6 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
             ],
         })
     })?;
-    decoder.norm = Some(parts.layer_norm("model", "norm", true).from_one());
+    decoder.norm = Some(parts.layer_norm("model", "norm", true).about_one());
     Ok(decoder)
 }

@@ -57,13 +57,13 @@ fn decoder(reader: &Reader<'_>, sparse: Option<Vec<bool>>) -> Result<Decoder, Lo
             }
             _ => Box::new(parts.gated(module)),
         };
-        let norm = |name: &str| parts.rms(module, name).from_one();
+        let norm = |name: &str| parts.rms(module, name).about_one();
         Ok(Layer::sequential([
             Branch::new(norm("input_layernorm"), mixer),
             Branch::new(norm("post_attention_layernorm"), feed_forward),
         ]))
     })?;
-    decoder.norm = decoder.norm.map(Norm::from_one);
+    decoder.norm = decoder.norm.map(Norm::about_one);
     Ok(decoder)
 }
 
@@ -90,7 +90,7 @@ fn attention(parts: &Parts<'_>, module: &str) -> impl Block + use<> {
     attention.projections.q = both.blocks(0..both.to, 2 * width, width);
     attention.gate = Some(both.blocks(width..both.to, 2 * width, width));
     let [q, k] = parts.head_norms(module, ["q_norm", "k_norm"]);
-    attention.with_head_norms(q.from_one(), k.from_one())
+    attention.with_head_norms(q.about_one(), k.about_one())
 }
 
 /// The sizes of a gated delta rule: heads of keys and of values, and their widths.
