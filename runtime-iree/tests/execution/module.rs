@@ -129,8 +129,8 @@ fn names_what_is_wrong_with_a_call() {
     check(
         "absent",
         &[],
-        "the compiled module has no function `absent`; it has decode, every, prefill, scaled, \
-         unsigned",
+        "the compiled module has no function `absent`; it has decode, every, prefill, \
+         recurrent_decode, recurrent_every, recurrent_prefill, scaled, unsigned",
     );
     check(
         "scaled",
