@@ -191,7 +191,10 @@ fn tensors() {
     });
     refuse(&model, &[TENSOR, "missing"]);
 
+    // An index beside a whole model.safetensors would be stale, and is passed over.
     let model = Copy::golden("llama");
+    let shard = model.folder.join("model-00001-of-00002.safetensors");
+    std::fs::rename(model.folder.join(WEIGHTS), shard).unwrap();
     let index = json!({"metadata": {}, "weight_map": {TENSOR: "model-00002-of-00002.safetensors"}});
     std::fs::write(
         model.folder.join("model.safetensors.index.json"),

@@ -65,7 +65,7 @@ fn text_has_a_section_for_each_matter() {
         "tokenizer\n",
         "memory\n",
         "tensors\n",
-        "18.9",
+        "18.88 million",
         "model.norm.weight",
         "affine4",
     ] {

@@ -11,6 +11,7 @@ macro_rules! operations {
         ///
         /// # Errors
         /// What MLX says.
+        #[allow(clippy::too_many_arguments, reason = "as many as the operation of MLX takes")]
         pub fn $name($($argument: $type,)* stream: &Stream) -> Result<Array, Error> {
             Ok(Array::new(ffi::$name($($value,)* stream.raw())?))
         }
