@@ -105,13 +105,13 @@ fn configurations() {
     check_config("hidden_size", json!(0), &["whole number from 1"]);
     check_config("num_hidden_layers", json!(u64::MAX), &["whole number"]);
     check_config("num_key_value_heads", json!(3), &["does not divide"]);
-    check_config("head_dim", json!(31), &["even"]);
+    check_config("head_dim", json!(1), &["head_dim", "cannot turn"]);
     check_config("rms_norm_eps", json!(-1.0), &["greater than zero"]);
-    check_config("hidden_act", json!("tanh"), &["`tanh`", "silu"]);
+    check_config("hidden_act", json!("swirl"), &["`swirl`", "silu"]);
     check_config(
         "rope_parameters",
-        json!({"rope_type": "yarn"}),
-        &["rope_type", "`yarn`", "llama3"],
+        json!({"rope_type": "spiral"}),
+        &["rope_type", "`spiral`", "llama3"],
     );
     check_config(
         "rope_parameters",

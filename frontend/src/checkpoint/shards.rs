@@ -49,8 +49,8 @@ pub(super) fn of(folder: &Path) -> Result<Vec<String>, LoadError> {
     let mut sets = sets(&files);
     match (sets.len(), files.len(), stale) {
         (1, ..) => Ok(sets.remove(0)),
-        (_, 0, Some(shard)) => Err(LoadError::MissingShard { index, shard }),
-        (_, 0, None) => Err(refused(folder, "it has no .safetensors file".into())),
+        (0, _, Some(shard)) => Err(LoadError::MissingShard { index, shard }),
+        (_, 0, _) => Err(refused(folder, "it has no .safetensors file".into())),
         (0, 1, _) if shard(&files[0]).is_none() => Ok(files),
         (0, _, _) if files.iter().any(|name| shard(name).is_some()) => {
             let reason = format!(
