@@ -1,7 +1,7 @@
 //! The command line: subcommands and the options that several of them share.
 
 use crate::failure::Usage;
-use crate::{arch, compile, generate, inspect, logits, run, shell, verify};
+use crate::{arch, compile, embed, generate, inspect, logits, rerank, run, shell, verify};
 use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use mlxcel_engine::{Backend, OpenOptions, Options, Sampling};
 use mlxcel_frontend::{Adapter, LoadOptions, Model};
@@ -42,6 +42,8 @@ pub(crate) enum Command {
     Generate(generate::Arguments),
     Compile(compile::Arguments),
     Verify(verify::Arguments),
+    Embed(embed::Arguments),
+    Rerank(rerank::Arguments),
     Logits(logits::Arguments),
     Inspect(inspect::Arguments),
     Arch(arch::Arguments),

@@ -12,6 +12,8 @@ mod arch;
 mod args;
 mod chat;
 mod compile;
+mod embed;
+mod encoding;
 mod failure;
 mod generate;
 mod input;
@@ -21,6 +23,7 @@ mod memory;
 mod output;
 mod progress;
 mod reply;
+mod rerank;
 mod run;
 mod shell;
 mod verify;
@@ -45,6 +48,8 @@ fn main() -> ExitCode {
         Command::Generate(arguments) => generate::run(&arguments),
         Command::Compile(arguments) => compile::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
+        Command::Embed(arguments) => embed::run(&arguments),
+        Command::Rerank(arguments) => rerank::run(&arguments),
         Command::Logits(arguments) => logits::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Arch(arguments) => arch::run(&arguments),

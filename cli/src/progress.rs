@@ -31,6 +31,25 @@ impl Drop for Spinner {
     }
 }
 
+/// How many of a number of things are done, where that takes more than a moment.
+pub(crate) struct Count(Spinner);
+
+impl Count {
+    pub(crate) fn new(message: &'static str, total: usize) -> Self {
+        let spinner = Spinner::new(message);
+        spinner.0.set_length(total as u64);
+        let template = "{spinner} {msg} {bar:30} {pos} of {len} {eta:.dim}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            spinner.0.set_style(style);
+        }
+        Self(spinner)
+    }
+
+    pub(crate) fn at(&self, done: usize) {
+        self.0.0.set_position(done as u64);
+    }
+}
+
 /// How far a compilation is: a spinner, and a bar while weights are written.
 pub(crate) struct CompileBar(Spinner);
 

@@ -1,4 +1,4 @@
-//! Text generation over any execution of a model.
+//! Text generation over any execution of a model, and the vectors and scores of encoders.
 //!
 //! A [`Session`] is the one seam between this crate and the runtimes: sequences that grow by steps.
 //! A [`Generation`] drives one and turns a prompt into pieces of text.
@@ -11,9 +11,10 @@
 //! - A seed gives the same tokens on every platform for the same logits.
 //! - A reply that ends, fails or is dropped leaves its sequence as if no step had run ahead.
 //!
-//! Start reading at [`session`], then [`generate`].
+//! Start reading at [`session`], then [`generate`]; encoders are in [`encode`].
 
 pub mod detokenize;
+pub mod encode;
 pub mod generate;
 mod open;
 pub mod sample;
@@ -23,6 +24,7 @@ mod text;
 pub mod thread;
 
 pub use detokenize::{Decode, Detokenizer, TokenKind};
+pub use encode::{EncodeError, Encoder, EncoderOptions, Passage};
 pub use generate::{Cancel, Event, FinishReason, GenerateError, Generation, Options, Summary};
 pub use open::{Backend, OpenError, OpenOptions, Opened, is_artifact, open};
 pub use sample::{SampleError, Sampler, Sampling};

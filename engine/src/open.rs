@@ -91,6 +91,12 @@ pub enum OpenError {
         /// The artifact.
         path: PathBuf,
     },
+    /// An encoder was to run where none can.
+    #[error("{}: encoders run from their checkpoints, on the backends mlx and reference", path.display())]
+    EncoderBackend {
+        /// The model.
+        path: PathBuf,
+    },
     /// More context than there is.
     #[error(
         "{}: a context of {asked} tokens was asked for, and there are {available}{hint}",

@@ -3,6 +3,7 @@
 
 mod pooling;
 
+pub(crate) use pooling::longest;
 pub use pooling::{Pooling, Reduce};
 
 use crate::decoder::{Layer, Linear, Norm, Positions, Work};

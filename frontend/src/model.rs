@@ -5,7 +5,7 @@ use crate::checkpoint::Checkpoint;
 use crate::config::fields::Fields;
 use crate::config::{Reader, language};
 use crate::decoder::Decoder;
-use crate::encoder::{Encoder, Pooling};
+use crate::encoder::{self, Encoder, Pooling};
 use crate::families::{self, Kind};
 use crate::surgery::{self, Heads};
 use crate::text::TextFiles;
@@ -201,7 +201,8 @@ impl Model {
             }
             Kind::Encoder(family) => {
                 let encoder = (family.encoder)(&reader)?;
-                let context = encoder.context;
+                let longest = encoder::longest(path)?;
+                let context = longest.map_or(encoder.context, |most| most.min(encoder.context));
                 (
                     Body::Encoder(Arc::new(encoder), Pooling::of_folder(path)?),
                     context,
@@ -306,6 +307,15 @@ impl Model {
                 width: self.config.hidden,
             }),
         }
+    }
+
+    /// The encoder with another way from states to a vector than its files say.
+    #[must_use]
+    pub fn with_pooling(mut self, other: Pooling) -> Self {
+        if let Body::Encoder(_, pooling) = &mut self.body {
+            *pooling = other;
+        }
+        self
     }
 
     /// The graph of an encoder, a function called `name`, with the inputs and outputs that

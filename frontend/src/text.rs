@@ -156,13 +156,10 @@ impl Text {
     /// # Errors
     /// The tokenizer has no token for a part of the text.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>, TextError> {
-        let mut tokens =
-            self.tokenizer
-                .encode(text, add_special)
-                .map_err(|reason| TextError::Encode {
-                    origin: self.files.origin.clone(),
-                    reason,
-                })?;
+        let mut tokens = self
+            .tokenizer
+            .encode(text, add_special)
+            .map_err(|reason| self.failed(reason))?;
         if add_special {
             let id = |name| self.tokenizer.token_id(self.settings.token(name)?);
             if self.settings.add_bos == Some(true)
@@ -179,6 +176,38 @@ impl Text {
             }
         }
         Ok(tokens)
+    }
+
+    /// The tokens of a text, or of a query and a document, as an encoder expects them, and the kind of
+    /// each token: 0 in the first text, 1 in the second.
+    ///
+    /// # Errors
+    /// The tokenizer has no token for a part of a text.
+    pub fn encode_texts(
+        &self,
+        first: &str,
+        second: Option<&str>,
+    ) -> Result<(Vec<u32>, Vec<u32>), TextError> {
+        self.tokenizer
+            .encode_texts(first, second)
+            .map_err(|reason| self.failed(reason))
+    }
+
+    /// Has whatever is encoded from now on cut to `tokens`, special ones included; of two texts the
+    /// longer one.
+    ///
+    /// # Errors
+    /// The special tokens alone are more.
+    pub fn truncate_at(&mut self, tokens: usize) -> Result<(), TextError> {
+        let done = self.tokenizer.truncate_at(tokens);
+        done.map_err(|reason| self.failed(reason))
+    }
+
+    fn failed(&self, reason: String) -> TextError {
+        TextError::Encode {
+            origin: self.files.origin.clone(),
+            reason,
+        }
     }
 
     /// The text of `tokens`. Special tokens and ids without a token have none; bytes that do not

@@ -30,7 +30,7 @@ mod steps;
 mod weight;
 
 pub use error::Error;
-pub use evaluate::{evaluate, evaluate_with_kernels};
+pub use evaluate::{Function, evaluate, evaluate_with_kernels};
 pub use options::{Device, Graphs, Options, Statistics};
 pub use routes::{By, Route};
 pub use runtime::Runtime;

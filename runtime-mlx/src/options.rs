@@ -1,6 +1,10 @@
 //! What a runtime is made of, and what it tells about itself.
 
+use crate::Error;
+use crate::evaluate::device;
+use crate::plan::Operations;
 use mlxcel_ir::Graph;
+use mlxcel_mlx_sys::Stream;
 
 /// The graphs of a model that a runtime executes. Both have the same states.
 #[derive(Clone, Debug)]
@@ -21,6 +25,23 @@ pub enum Device {
     CpuMlx,
     /// On the GPU that MLX sees, by its operations.
     Gpu,
+}
+
+impl Device {
+    pub(crate) fn stream(self) -> Result<Stream, Error> {
+        let stream = match self {
+            Device::Cpu | Device::CpuMlx => Stream::cpu(),
+            Device::Gpu => Stream::gpu(),
+        };
+        stream.map_err(|error| device("opening the device")(error.into()))
+    }
+
+    pub(crate) fn operations(self) -> Operations {
+        match self {
+            Device::Cpu => Operations::Kernels,
+            Device::CpuMlx | Device::Gpu => Operations::Mlx,
+        }
+    }
 }
 
 /// How a runtime is set up.

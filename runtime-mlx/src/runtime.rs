@@ -3,8 +3,8 @@
 use crate::Error;
 use crate::evaluate::{device, threads};
 use crate::fail::Fail;
-use crate::options::{Device, Graphs, Options, Statistics};
-use crate::plan::{Operations, Plan};
+use crate::options::{Graphs, Options, Statistics};
+use crate::plan::Plan;
 use crate::saved;
 use crate::sequence::{Sequence, Sequences};
 use crate::steps::{Group, Pending, group};
@@ -79,15 +79,8 @@ impl Runtime {
                 graph: last.name.clone(),
                 reason: "its logits have no fixed vocabulary".into(),
             })?;
-        let stream = match options.device {
-            Device::Cpu | Device::CpuMlx => Stream::cpu(),
-            Device::Gpu => Stream::gpu(),
-        };
-        let stream = stream.map_err(|error| device("opening the device")(error.into()))?;
-        let operations = match options.device {
-            Device::Cpu => Operations::Kernels,
-            Device::CpuMlx | Device::Gpu => Operations::Mlx,
-        };
+        let stream = options.device.stream()?;
+        let operations = options.device.operations();
         let pool = Pool::new(threads(options.threads))
             .map_err(|error| device("starting threads")(error.into()))?;
         let pool = Arc::new(pool);

@@ -26,6 +26,21 @@ pub struct Pooling {
 
 /// The list of modules.
 const MODULES: &str = "modules.json";
+/// Where the first module says how long a text may be.
+const LONGEST: &str = "sentence_bert_config.json";
+
+/// The most tokens of a text that the files of `folder` name.
+///
+/// # Errors
+/// A file that is broken.
+pub(crate) fn longest(folder: &Path) -> Result<Option<usize>, LoadError> {
+    let file = folder.join(LONGEST);
+    if !file.is_file() {
+        return Ok(None);
+    }
+    let value = map::read_json(&file, map::SMALL)?;
+    Fields::root(&file, &value)?.size("max_seq_length", 1..=1 << 24)
+}
 
 impl Pooling {
     /// What the files of `folder` say; the mean, not normalised, where they say nothing.

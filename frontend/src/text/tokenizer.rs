@@ -9,7 +9,7 @@ use tokenizers::decoders::sequence::Sequence;
 use tokenizers::decoders::strip::Strip;
 use tokenizers::normalizers::replace::Replace;
 use tokenizers::pre_tokenizers::metaspace::PrependScheme;
-use tokenizers::{AddedToken, DecoderWrapper, ModelWrapper, Tokenizer as Inner};
+use tokenizers::{AddedToken, DecoderWrapper, ModelWrapper, Tokenizer as Inner, TruncationParams};
 
 /// What a token contributes to a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +76,42 @@ impl Tokenizer {
             encoding
                 .map(|encoding| encoding.get_ids().to_vec())
                 .map_err(|error| error.to_string())
+        })
+    }
+
+    /// The tokens of one or two texts with the special ones around them, and the kind of each token:
+    /// 0 in the first text, 1 in the second.
+    pub(super) fn encode_texts(
+        &self,
+        first: &str,
+        second: Option<&str>,
+    ) -> Result<(Vec<u32>, Vec<u32>), String> {
+        contain(|| {
+            let encoding = match second {
+                Some(second) => self.inner.encode_fast((first, second), true),
+                None => self.inner.encode_fast(first, true),
+            };
+            encoding
+                .map(|encoding| {
+                    (
+                        encoding.get_ids().to_vec(),
+                        encoding.get_type_ids().to_vec(),
+                    )
+                })
+                .map_err(|error| error.to_string())
+        })
+    }
+
+    /// From now on what is encoded is cut to `tokens`, special ones included; of two texts the longer
+    /// one.
+    pub(super) fn truncate_at(&mut self, tokens: usize) -> Result<(), String> {
+        let truncation = TruncationParams {
+            max_length: tokens,
+            ..TruncationParams::default()
+        };
+        contain(|| {
+            let done = self.inner.with_truncation(Some(truncation));
+            done.map(|_| ()).map_err(|error| error.to_string())
         })
     }
 

@@ -1,0 +1,163 @@
+//! `mlxcel embed`: the vectors of texts.
+
+use crate::args::positive;
+use crate::encoding::{EncoderArguments, PoolingName, counted, passages, texts};
+use crate::failure::Usage;
+use crate::output;
+use clap::Args;
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Turn texts into vectors with an encoder.
+///
+/// Without --json, each vector is a line, followed by the cosines of all pairs if there are several.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    mlxcel embed ./all-MiniLM-L6-v2 -p 'A cat sits.' -p 'A kitten rests.'\n  \
+    mlxcel embed ./bge-small-en-v1.5 --file sentences.txt --json > vectors.json\n  \
+    mlxcel embed ./nomic-embed --instruction 'search_query: ' -p 'rivers' --dimensions 256")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    model: EncoderArguments,
+    /// A text. Can be given several times.
+    #[arg(long = "prompt", short = 'p', value_name = "TEXT")]
+    prompts: Vec<String>,
+    /// Take each line of this file as a text; without -p and --file, those of stdin.
+    #[arg(long, short = 'f', value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Put this before each text, as some models are trained to expect.
+    #[arg(long, value_name = "TEXT")]
+    instruction: Option<String>,
+    /// Which states become the vector; by default as the model's files say.
+    #[arg(long, value_enum, value_name = "NAME")]
+    pooling: Option<PoolingName>,
+    /// Give vectors length 1: true or false; by default as the model's files say.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    normalize: Option<bool>,
+    /// Keep the first N elements of each vector, and give what is left length 1.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    dimensions: Option<usize>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let mut inputs = texts(&arguments.prompts, arguments.file.as_deref())?;
+    if inputs.is_empty() {
+        return Err(Usage("there is no text; give one with -p, --file or on stdin".into()).into());
+    }
+    if let Some(instruction) = &arguments.instruction {
+        for input in &mut inputs {
+            input.insert_str(0, instruction);
+        }
+    }
+    let (encoder, text) = arguments
+        .model
+        .open(arguments.pooling, arguments.normalize)?;
+    let width = encoder.info().width;
+    let dimensions = arguments.dimensions.unwrap_or(width);
+    if dimensions > width {
+        let reason = format!("--dimensions {dimensions}: the vectors have {width}");
+        return Err(Usage(reason).into());
+    }
+    let passages = passages(&text, None, &inputs)?;
+    let started = Instant::now();
+    let mut vectors = counted(passages.len(), |done| {
+        encoder.vectors(&passages, arguments.model.batch_size, done)
+    })?;
+    if dimensions < width {
+        for vector in &mut vectors {
+            vector.truncate(dimensions);
+            let length = dot(vector, vector).sqrt();
+            if length > 0.0 {
+                vector
+                    .iter_mut()
+                    .for_each(|x| *x = (f64::from(*x) / length) as f32);
+            }
+        }
+    }
+    let tokens: usize = passages.iter().map(|passage| passage.tokens.len()).sum();
+    let seconds = started.elapsed().as_secs_f64();
+    let similarity = cosines(&vectors);
+    if arguments.json {
+        return output::json(&json!({
+            "model": encoder.name(),
+            "model_type": encoder.family(),
+            "dim": dimensions,
+            "max_length": encoder.longest(),
+            "multi_vector": false,
+            "inputs": inputs,
+            "embeddings": vectors,
+            "shapes": vectors.iter().map(|vector| [1, vector.len()]).collect::<Vec<_>>(),
+            "prompt_tokens": tokens,
+            "seconds": seconds,
+            "similarity": similarity,
+        }));
+    }
+    for vector in &vectors {
+        output::line(&row(vector.iter().map(|&x| f64::from(x)), 6))?;
+    }
+    if vectors.len() > 1 {
+        output::line("")?;
+        for cosines in similarity {
+            output::line(&row(cosines, 4))?;
+        }
+    }
+    anstream::eprintln!(
+        "{} texts, {tokens} tokens, {dimensions} dimensions, {:.0} tokens/s",
+        inputs.len(),
+        tokens as f64 / seconds.max(1e-9)
+    );
+    Ok(())
+}
+
+fn row(values: impl IntoIterator<Item = f64>, digits: usize) -> String {
+    let values = values.into_iter().map(|value| format!("{value:.digits$}"));
+    format!("[{}]", values.collect::<Vec<_>>().join(", "))
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    let products = a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b));
+    products.sum()
+}
+
+/// The cosine of the angle between each two vectors.
+fn cosines(vectors: &[Vec<f32>]) -> Vec<Vec<f64>> {
+    let lengths: Vec<f64> = vectors.iter().map(|v| dot(v, v).sqrt()).collect();
+    let cosine = |a: usize, b: usize| match lengths[a] * lengths[b] {
+        0.0 => 0.0,
+        product => dot(&vectors[a], &vectors[b]) / product,
+    };
+    (0..vectors.len())
+        .map(|a| (0..vectors.len()).map(|b| cosine(a, b)).collect())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cosines_are_those_of_the_angles() {
+        let vectors = [
+            vec![1.0, 0.0],
+            vec![0.0, 2.0],
+            vec![3.0, 3.0],
+            vec![0.0, 0.0],
+        ];
+        let half = std::f64::consts::FRAC_1_SQRT_2;
+        let expect = [
+            [1.0, 0.0, half, 0.0],
+            [0.0, 1.0, half, 0.0],
+            [half, half, 1.0, 0.0],
+            [0.0, 0.0, 0.0, 0.0],
+        ];
+        for (row, expect) in cosines(&vectors).iter().zip(expect) {
+            for (got, expect) in row.iter().zip(expect) {
+                assert!((got - expect).abs() < 1e-12, "{row:?}");
+            }
+        }
+    }
+}
