@@ -134,6 +134,14 @@ impl Step {
         }
     }
 
+    /// `carry · x`.
+    pub(crate) fn carrying(carry: f64) -> Self {
+        Self {
+            carry,
+            ..Self::parallel(Vec::new())
+        }
+    }
+
     /// The same with the branches' sum multiplied by `scale`.
     pub(crate) fn scaled(mut self, scale: f64) -> Self {
         self.scale = scale;
@@ -242,7 +250,7 @@ impl Step {
             });
         }
         let Some(sum) = sum else {
-            return Ok(x);
+            return work.scaled(x, self.carry);
         };
         let sum = work.scaled(sum, self.scale)?;
         let mut value = sum;

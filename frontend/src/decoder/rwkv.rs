@@ -38,7 +38,7 @@ fn pair(work: &mut Work<'_>, numbers: [f64; 2]) -> Result<ValueId, LoadError> {
 }
 
 /// What a memory of two places held before the token: `[B, T, H, V]` of `value`, likewise. The first
-/// place becomes `decay ⊙ it + value`, the second `decay ⊙ the first`, which is what is read;
+/// place becomes `kept · decay ⊙ it + value`, the second `decay ⊙ the first`, which is what is read;
 /// `decay` is `[B, T, H, 2]` with 0 in the second place.
 fn before(
     work: &mut Work<'_>,
@@ -46,9 +46,10 @@ fn before(
     decay: ValueId,
     part: &str,
     [heads, width]: [usize; 2],
+    kept: f64,
 ) -> Result<ValueId, LoadError> {
     let (first, second) = (pair(work, [1.0, 0.0])?, pair(work, [0.0, 1.0])?);
-    let write = pair(work, [0.0, -1.0])?;
+    let write = pair(work, [1.0 - kept, -1.0])?;
     let memory = work.memory(part, [heads, 2, width]);
     let length = work.length;
     work.op(|b| b.delta_recurrence(second, first, value, decay, first, write, length, memory))
@@ -58,7 +59,7 @@ fn before(
 fn shifted(work: &mut Work<'_>, x: ValueId, width: usize) -> Result<ValueId, LoadError> {
     let row = work.split(x, &[1, width])?;
     let decay = pair(work, [1.0, 0.0])?;
-    let y = before(work, row, decay, "shift", [1, width])?;
+    let y = before(work, row, decay, "shift", [1, width], 0.0)?;
     work.split(y, &[width])
 }
 
@@ -110,7 +111,7 @@ impl Block for TimeMix {
         let decay = work.split(decay, &[channels, 1])?;
         let none = work.full(decay, 0.0)?;
         let decay = work.op(|b| b.concatenate(decay, none, 3))?;
-        let past = before(work, both, decay, "average", [channels, 2])?;
+        let past = before(work, both, decay, "average", [channels, 2], 1.0)?;
         // The past has faded once more than it should have for this token, and so must the token:
         // the quotient is the same.
         let first = work.row(&reshaped(&named("time_first"), &[channels]), key)?;

@@ -3,7 +3,7 @@
 use super::{Category, Family, Names};
 use crate::LoadError;
 use crate::config::Reader;
-use crate::decoder::{Branch, ChannelMix, Decoder, Layer, Linear, Norm, TimeMix};
+use crate::decoder::{Branch, ChannelMix, Decoder, Layer, Linear, Norm, Step, TimeMix};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["rwkv"],
@@ -23,8 +23,12 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
     let epsilon = reader.positive_or(&["layer_norm_epsilon"], 1e-5)?;
     let channels = reader.width_or(&["attention_hidden_size"], hidden)?;
     let inner = reader.width_or(&["intermediate_size"], 4 * hidden)?;
+    // So that half precision holds the residual stream, it is halved after every so many layers, and
+    // so is what the layers after them add. That shows, as norms have an epsilon.
+    let every = reader.count_or("rescale_every", 6)?;
+    let halved = |layer: usize| every > 0 && layer > 0 && layer.is_multiple_of(every);
     let norm = |name: String| Norm::layer(name, hidden, epsilon, true);
-    let layers = reader.layers("rwkv.blocks", |_, module| {
+    let layers = reader.layers("rwkv.blocks", |index, module| {
         let linear =
             |name: &str, from, to| Linear::new(format!("{module}.{name}"), from, to, false);
         let time = TimeMix {
@@ -40,17 +44,29 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
             key: linear("feed_forward.key", hidden, inner),
             value: linear("feed_forward.value", inner, hidden),
         };
-        Ok(Layer::sequential([
+        let scale = (0..=index).filter(|&layer| halved(layer)).count();
+        let scale = 0.5f64.powi(scale as i32);
+        let branches = [
             Branch::new(norm(format!("{module}.ln1")), time),
             Branch::new(norm(format!("{module}.ln2")), channel),
-        ]))
+        ];
+        let before = halved(index).then(|| Step::carrying(0.5));
+        let branches = branches.map(|branch| Step::of(branch).scaled(scale));
+        Ok(Layer {
+            steps: before.into_iter().chain(branches).collect(),
+        })
     })?;
     let mut embedding = reader.embedding("rwkv.embeddings");
     embedding.norm = Some(norm("rwkv.blocks.0.pre_ln".into()));
+    let mut last = norm("rwkv.ln_out".into());
+    if halved(layers.len()) {
+        // The norm of a half is the norm of the whole with four times the epsilon.
+        last.epsilon *= 4.0;
+    }
     Ok(Decoder {
         embedding,
         layers,
-        norm: Some(norm("rwkv.ln_out".into())),
+        norm: Some(last),
         head: reader.head("head"),
         context: None,
     })
