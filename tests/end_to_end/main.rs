@@ -1,6 +1,5 @@
 //! The whole program on whole models: what no crate can show alone.
 //!
-//! - [`golden`]: every golden family on every execution, against recorded logits and tokens;
 //! - [`smollm2`]: a published model, from a GGUF file, from a converted folder and compiled, against recorded tokens;
 //! - [`artifact`]: an artifact moved to another folder, on a machine without a compiler and without a network;
 //! - [`fault`]: a fault put into one execution is found and located;
@@ -10,7 +9,6 @@
 
 mod artifact;
 mod fault;
-mod golden;
 mod mlx_folder;
 mod program;
 mod reference_page;

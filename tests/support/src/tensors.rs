@@ -55,6 +55,15 @@ impl Tensors {
         elements.map(|bytes| u32::from_le_bytes(*bytes)).collect()
     }
 
+    /// The dimensions of the tensor called `name`, whatever its elements.
+    pub fn shape(&self, name: &str) -> Vec<usize> {
+        let parsed = self.parsed();
+        let tensor = parsed
+            .tensor(name)
+            .unwrap_or_else(|error| panic!("{}: {name}: {error}", self.path.display()));
+        tensor.shape().to_vec()
+    }
+
     fn parsed(&self) -> SafeTensors<'_> {
         SafeTensors::deserialize(&self.bytes)
             .unwrap_or_else(|error| panic!("{}: {error}", self.path.display()))

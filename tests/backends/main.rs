@@ -1,0 +1,165 @@
+//! Every recorded checkpoint on every execution, against what Hugging Face transformers computed in f32:
+//! logits after each token, of a prompt at once and token by token, hidden states after each layer, and
+//! greedy tokens; of encoders their states, vectors and scores. One test for each checkpoint and execution.
+//!
+//! The book's page on families is the outcome: `MLXCEL_BLESS=1` writes it anew.
+
+mod decoder;
+mod encoder;
+mod page;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use mlxcel_engine::Backend;
+use mlxcel_frontend::Model;
+use mlxcel_test_support::{Tensors, copy_folder, demo_model, families, goldens};
+
+const BACKENDS: [Backend; 3] = [Backend::Reference, Backend::Mlx, Backend::Iree];
+
+/// Recorded checkpoints that take images or sound, which no family reads.
+const OTHERS: [&str; 3] = ["qwen2_vl", "llava", "whisper"];
+
+/// What an execution is held to: the relative RMS error.
+fn budget(backend: Backend) -> f64 {
+    match backend {
+        Backend::Reference | Backend::Mlx => 1e-5,
+        Backend::Iree => 1e-4,
+    }
+}
+
+/// A recorded checkpoint.
+#[derive(Clone, Debug)]
+struct Checkpoint {
+    name: String,
+    folder: PathBuf,
+    is_encoder: bool,
+}
+
+impl Checkpoint {
+    /// `None` for what takes images or sound.
+    fn at(folder: PathBuf) -> Option<Self> {
+        let name = folder.file_name()?.to_string_lossy().into_owned();
+        if OTHERS.contains(&name.as_str()) {
+            return None;
+        }
+        let names = Tensors::read(&folder.join("expected.safetensors")).names();
+        let has = |wanted: &str| names.iter().any(|name| name == wanted);
+        let is_encoder = !has("p9.greedy") && !has("logits");
+        Some(Self {
+            name,
+            folder,
+            is_encoder,
+        })
+    }
+
+    fn all() -> Vec<Self> {
+        let entries = [goldens(), families()]
+            .into_iter()
+            .flat_map(|all| fs::read_dir(all).expect("the checkpoints can be listed"));
+        let folders = entries
+            .map(|entry| entry.expect("the checkpoints can be listed").path())
+            .chain([demo_model()]);
+        let mut all: Vec<Self> = folders
+            .filter(|folder| folder.is_dir())
+            .filter_map(Self::at)
+            .collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// Whether `backend` runs it at all.
+    fn runs_on(&self, backend: Backend) -> bool {
+        !(self.is_encoder && backend == Backend::Iree)
+    }
+}
+
+/// Collects what is wrong.
+#[derive(Debug, Default)]
+struct Faults(Vec<String>);
+
+impl Faults {
+    fn near(&mut self, values: &[f32], expect: &[f32], budget: f64, what: &str) {
+        if values.len() != expect.len() {
+            let [got, expected] = [values.len(), expect.len()];
+            return self
+                .0
+                .push(format!("{what}: {got} values instead of {expected}"));
+        }
+        let error = mlxcel_test_support::relative_error(values, expect);
+        if error.is_nan() || error > budget {
+            self.0.push(format!(
+                "{what}: relative error {error:.2e}, budget {budget:.0e}"
+            ));
+        }
+    }
+
+    fn equal<T: PartialEq + std::fmt::Debug>(&mut self, got: T, expect: T, what: &str) {
+        if got != expect {
+            self.0
+                .push(format!("{what}: {got:?} instead of {expect:?}"));
+        }
+    }
+}
+
+fn check(checkpoint: &Checkpoint, backend: Backend) -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    let model = folder.path().join(&checkpoint.name);
+    copy_folder(&checkpoint.folder, &model);
+    let expected = Tensors::read(&model.join("expected.safetensors"));
+    let mut faults = Faults::default();
+    match checkpoint.is_encoder {
+        true => encoder::check(&model, backend, &expected, &mut faults)?,
+        false => decoder::check(&model, backend, &expected, &mut faults)?,
+    }
+    // A graph that is the same needs no second run.
+    let older = model.join("config.v4.json");
+    if older.exists() {
+        let graph = |model: &Path| decoder::graph(&Model::load(model)?, checkpoint.is_encoder);
+        let newer = graph(&model)?;
+        fs::rename(&older, model.join("config.json"))?;
+        if graph(&model)? != newer {
+            faults
+                .0
+                .push("the older spelling gives another graph".into());
+        }
+    }
+    match faults.0.is_empty() {
+        true => Ok(()),
+        false => Err(faults.0.join("\n").into()),
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let checkpoints = Checkpoint::all();
+    let outcomes = page::Outcomes::default();
+    let mut trials = Vec::new();
+    for backend in BACKENDS {
+        for checkpoint in checkpoints.iter().filter(|one| one.runs_on(backend)) {
+            let (checkpoint, outcomes) = (checkpoint.clone(), outcomes.clone());
+            trials.push(Trial::test(
+                format!("{}::{backend}", checkpoint.name),
+                move || {
+                    let outcome = check(&checkpoint, backend);
+                    outcomes.tell(&checkpoint.name, backend, outcome.is_ok());
+                    outcome
+                },
+            ));
+        }
+    }
+    let count = trials.len();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    if conclusion.has_failed() || conclusion.num_passed as usize != count {
+        return conclusion.exit_code();
+    }
+    match page::check(&checkpoints, &outcomes) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
