@@ -108,7 +108,10 @@ impl Config {
         Ok(Self {
             model_type,
             hidden: fields.required(fields.any(alias::HIDDEN), width.clone())?,
-            layers: fields.required(fields.any(alias::LAYERS), 1..=limit::LAYERS)?,
+            layers: match listed_layers(&fields) {
+                Some(listed) if fields.get(fields.any(alias::LAYERS)).is_none() => listed,
+                _ => fields.required(fields.any(alias::LAYERS), 1..=limit::LAYERS)?,
+            },
             vocabulary: fields.required(fields.any(alias::VOCABULARY), width)?,
             context: fields
                 .size(fields.any(alias::CONTEXT), 1..=limit::CONTEXT)?
@@ -124,6 +127,19 @@ impl Config {
             end_tokens: end,
         })
     }
+}
+
+/// The number of layers of a configuration that only lists what each of them is.
+fn listed_layers(fields: &Fields<'_>) -> Option<usize> {
+    let words = ["layers_block_type", "layer_types"].into_iter();
+    let listed = words.filter_map(|name| fields.get(name)?.as_array().map(Vec::len));
+    let letters = fields
+        .get("hybrid_override_pattern")
+        .and_then(Value::as_str);
+    let listed = listed.chain(letters.map(|letters| letters.chars().count()));
+    listed
+        .into_iter()
+        .find(|&count| (1..=limit::LAYERS).contains(&count))
 }
 
 /// The token ids at `name`: one number, a list of them, or nothing.

@@ -9,6 +9,7 @@ mod attention;
 mod convolution;
 mod experts;
 mod gated_delta;
+mod gated_linear;
 mod head;
 mod latent;
 mod lightning;
@@ -20,14 +21,17 @@ mod per_layer;
 mod relative;
 mod router;
 mod rwkv;
+mod rwkv7;
 mod scaled;
 mod shared_hybrid;
+mod streams;
 mod work;
 
 pub(crate) use attention::{Attention, HeadNorm, Projections, Sharing, alibi};
 pub(crate) use convolution::{Convolution, ShortConvolution};
 pub(crate) use experts::{Experts, Glu, Inner, Stack};
 pub(crate) use gated_delta::GatedDelta;
+pub(crate) use gated_linear::GatedLinear;
 pub(crate) use latent::{Latent, Queries};
 pub(crate) use lightning::Lightning;
 pub(crate) use mamba::Mamba;
@@ -38,8 +42,10 @@ pub(crate) use per_layer::{LayerInput, PerLayer, Scalar};
 pub(crate) use relative::{Distances, RelativeAttention};
 pub(crate) use router::{GroupRule, Groups, Normal, Router, Scores};
 pub(crate) use rwkv::{ChannelMix, TimeMix};
+pub(crate) use rwkv7::{DeltaTimeMix, Narrow, ShiftedMlp};
 pub(crate) use scaled::Scaled;
 pub(crate) use shared_hybrid::SharedHybrid;
+pub(crate) use streams::{AlternatingUpdate, LowRankResidual, Streams};
 pub(crate) use work::Work;
 
 use crate::model::GraphOptions;
@@ -213,7 +219,11 @@ impl Decoder {
         for (index, layer) in self.layers.iter().enumerate() {
             x = layer.build(&mut work, x, index)?;
             if options.hidden {
-                work.builder.output(step::hidden(index), x);
+                let given = match &self.embedding.streams {
+                    Some(streams) => streams.stacked(&mut work, x)?,
+                    None => x,
+                };
+                work.builder.output(step::hidden(index), given);
             }
         }
         work.leave();

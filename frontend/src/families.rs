@@ -4,12 +4,14 @@ mod afmoe;
 mod albert;
 mod apertus;
 mod arcee;
+mod bamba;
 mod bert;
 mod bitnet;
 mod bloom;
 mod cohere;
 mod cohere2;
 mod cwm;
+mod dbrx;
 mod deberta_v2;
 mod deepseek;
 mod distilbert;
@@ -25,6 +27,7 @@ mod falcon_h1;
 mod gemma;
 mod gemma2;
 mod gemma3;
+mod gemma3n;
 mod gemma4;
 mod glm;
 mod glm4;
@@ -42,6 +45,7 @@ mod hunyuan_v1_dense;
 mod internlm2;
 mod internlm3;
 mod jais2;
+mod jamba;
 mod kimi_linear;
 mod lfm2;
 mod llama;
@@ -57,6 +61,7 @@ mod modernbert;
 mod mpnet;
 mod mpt;
 mod nemotron;
+mod nemotron_h;
 mod nomic_bert;
 mod olmo;
 mod olmo2;
@@ -72,8 +77,10 @@ mod qwen2;
 mod qwen2_moe;
 mod qwen3;
 mod qwen3_next;
+mod recurrent_gemma;
 mod roberta;
 mod rwkv;
+mod rwkv7;
 mod seed_oss;
 mod smollm3;
 mod stablelm;
@@ -144,11 +151,13 @@ pub(crate) const FAMILIES: &[Family] = &[
     afmoe::FAMILY,
     apertus::FAMILY,
     arcee::FAMILY,
+    bamba::FAMILY,
     bitnet::FAMILY,
     bloom::FAMILY,
     cohere2::FAMILY,
     cohere::FAMILY,
     cwm::FAMILY,
+    dbrx::FAMILY,
     deepseek::GLM4_LITE,
     deepseek::V2,
     deepseek::V3,
@@ -162,6 +171,7 @@ pub(crate) const FAMILIES: &[Family] = &[
     falcon_h1::FAMILY,
     gemma2::FAMILY,
     gemma3::FAMILY,
+    gemma3n::FAMILY,
     gemma4::FAMILY,
     gemma::FAMILY,
     glm4::FAMILY,
@@ -180,32 +190,29 @@ pub(crate) const FAMILIES: &[Family] = &[
     internlm2::FAMILY,
     internlm3::FAMILY,
     jais2::FAMILY,
+    jamba::FAMILY,
+    kimi_linear::FAMILY,
     lfm2::FAMILY,
     lfm2::MOE,
     llama4::FAMILY,
-    kimi_linear::FAMILY,
-    minimax::FAMILY,
-    olmo_hybrid::FAMILY,
-    qwen3_next::DENSE,
-    qwen3_next::FAMILY,
-    qwen3_next::MOE,
     llama::FAMILY,
     mamba::FALCON,
     mamba::FAMILY,
     mamba::MAMBA2,
     minicpm::FAMILY,
+    minicpm::LATENT,
+    minimax::FAMILY,
     ministral3::FAMILY,
-    qwen3_next::DENSE,
-    qwen3_next::FAMILY,
-    qwen3_next::MOE,
     ministral::FAMILY,
     mistral::FAMILY,
     mixtral::FAMILY,
     mpt::FAMILY,
     nemotron::FAMILY,
+    nemotron_h::FAMILY,
     olmo2::FAMILY,
     olmo3::FAMILY,
     olmo::FAMILY,
+    olmo_hybrid::FAMILY,
     olmoe::FAMILY,
     opt::FAMILY,
     phi3::FAMILY,
@@ -215,6 +222,11 @@ pub(crate) const FAMILIES: &[Family] = &[
     qwen2_moe::FAMILY,
     qwen2_moe::QWEN3,
     qwen3::FAMILY,
+    qwen3_next::DENSE,
+    qwen3_next::FAMILY,
+    qwen3_next::MOE,
+    recurrent_gemma::FAMILY,
+    rwkv7::FAMILY,
     rwkv::FAMILY,
     seed_oss::FAMILY,
     smollm3::FAMILY,

@@ -40,6 +40,11 @@ impl<'a> Fields<'a> {
         self.object.get(name).filter(|value| !value.is_null())
     }
 
+    /// Whether `name` is there as null, which for some fields is not the same as absent.
+    pub(crate) fn is_null(&self, name: &str) -> bool {
+        self.object.get(name).is_some_and(Value::is_null)
+    }
+
     /// The first of `names` that is there, else the first of them.
     pub(crate) fn any<'n>(&self, names: &[&'n str]) -> &'n str {
         let found = names.iter().find(|name| self.get(name).is_some());

@@ -71,6 +71,12 @@ impl<'a> Reader<'a> {
     /// heads where the configuration does not say; the width is the hidden width shared among the
     /// heads.
     pub(crate) fn heads(&self) -> Result<[usize; 3], LoadError> {
+        let [heads, kv_heads] = self.head_counts()?;
+        Ok([heads, kv_heads, self.head_width(heads)?])
+    }
+
+    /// Query heads and key-value heads.
+    pub(crate) fn head_counts(&self) -> Result<[usize; 2], LoadError> {
         let fields = &self.fields;
         let heads = fields.required(fields.any(alias::HEADS), 1..=limit::HEADS)?;
         let name = fields.any(&["num_key_value_heads", "num_kv_heads", "n_head_kv"]);
@@ -79,7 +85,7 @@ impl<'a> Reader<'a> {
             let reason = format!("{kv_heads} does not divide the {heads} attention heads");
             return Err(fields.error(name, reason));
         }
-        Ok([heads, kv_heads, self.head_width(heads)?])
+        Ok([heads, kv_heads])
     }
 
     /// As [`Reader::heads`] of a model whose heads have a key and a value each and share its width,
@@ -165,6 +171,12 @@ impl<'a> Reader<'a> {
         self.activation_at(self.fields.any(names), default)
     }
 
+    /// The nonlinearity that configurations call `name`.
+    pub(crate) fn named_activation(name: &str) -> Option<Activation> {
+        let found = ACTIVATIONS.iter().find(|(known, _)| *known == name);
+        found.map(|&(_, activation)| activation)
+    }
+
     /// The nonlinearity at `name`.
     pub(crate) fn activation_at(
         &self,
@@ -174,8 +186,7 @@ impl<'a> Reader<'a> {
         let Some(wanted) = self.fields.text(name)? else {
             return Ok(default);
         };
-        let found = ACTIVATIONS.iter().find(|(known, _)| *known == wanted);
-        found.map(|&(_, activation)| activation).ok_or_else(|| {
+        Self::named_activation(wanted).ok_or_else(|| {
             let known: Vec<&str> = ACTIVATIONS.iter().map(|&(name, _)| name).collect();
             let reason = format!(
                 "`{wanted}` is not supported; supported are {}",

@@ -28,6 +28,22 @@ impl Stack {
         }
     }
 
+    /// Of the layers `name` of `count` experts: a tensor for each, or one parameter, which has the
+    /// name of no layer.
+    pub(crate) fn named(
+        weights: &Weights,
+        name: &str,
+        count: usize,
+        from: usize,
+        to: usize,
+    ) -> Self {
+        let weight = format!("{name}.weight");
+        match !weights.has(&weight) && weights.has(name) {
+            true => Self::new(name, count, from, to),
+            false => Self::new(weight, count, from, to),
+        }
+    }
+
     /// The same with the biases `bias`.
     pub(crate) fn biased(mut self, bias: impl Into<String>) -> Self {
         self.bias = Some(bias.into());
@@ -61,6 +77,8 @@ pub(crate) enum Inner {
     Joined(Stack),
     /// One stack for both, whose even rows are the gate's.
     Interleaved(Stack),
+    /// No gate.
+    Plain(Stack),
 }
 
 /// What becomes of gate and up.
@@ -89,6 +107,9 @@ pub(crate) struct Experts {
     pub(crate) down: Stack,
     pub(crate) glu: Glu,
     pub(crate) shared: Option<Shared>,
+    /// To a narrow input of the experts and from their narrow result, where they are narrower than
+    /// the residual stream.
+    pub(crate) narrow: Option<[Linear; 2]>,
     /// Whether the router's weights multiply what the experts read, not what they give.
     pub(crate) weigh_input: bool,
 }
@@ -104,26 +125,22 @@ impl Experts {
         activation: Activation,
     ) -> Self {
         let count = router.linear.to;
-        let named = |name: &str| {
-            let plain = format!("{module}.experts.{name}");
-            let weight = format!("{plain}.weight");
-            // Stacks have the names of parameters, not of layers.
-            match !weights.has(&weight) && weights.has(&plain) {
-                true => plain,
-                false => weight,
-            }
+        let stack = |name: &str, from, to| {
+            let name = format!("{module}.experts.{name}");
+            Stack::named(weights, &name, count, from, to)
         };
-        let joined = named("gate_up_proj");
-        let layer = |name: &str| Stack::new(named(name), count, hidden, inner);
+        let joined = stack("gate_up_proj", hidden, 2 * inner);
+        let layer = |name: &str| stack(name, hidden, inner);
         Self {
             router,
-            inner: match weights.has(&joined) {
-                true => Inner::Joined(Stack::new(joined, count, hidden, 2 * inner)),
+            inner: match weights.has(&joined.weight) {
+                true => Inner::Joined(joined),
                 false => Inner::Gated(layer("gate_proj"), layer("up_proj")),
             },
-            down: Stack::new(named("down_proj"), count, inner, hidden),
+            down: stack("down_proj", inner, hidden),
             glu: Glu::Activation(activation),
             shared: None,
+            narrow: None,
             weigh_input: false,
         }
     }
@@ -158,13 +175,49 @@ impl Experts {
             }
         }
     }
+
+    /// What the chosen `experts` make of `x` before their last layer.
+    fn active(
+        &self,
+        work: &mut Work<'_>,
+        x: ValueId,
+        experts: ValueId,
+    ) -> Result<ValueId, LoadError> {
+        let (gate, up) = match &self.inner {
+            Inner::Gated(gate, up) => {
+                let gate = gate.build(work, x, experts, "expert_gate")?;
+                (gate, up.build(work, x, experts, "expert_up")?)
+            }
+            Inner::Joined(both) => {
+                let y = both.build(work, x, experts, "expert_gate_up")?;
+                let inner = both.to / 2;
+                (work.part(y, 0..inner)?, work.part(y, inner..both.to)?)
+            }
+            Inner::Interleaved(both) => {
+                let y = both.build(work, x, experts, "expert_gate_up")?;
+                let gate = work.op(|b| b.slice(y, 3, 0, both.to, 2))?;
+                (gate, work.op(|b| b.slice(y, 3, 1, both.to, 2))?)
+            }
+            Inner::Plain(up) => {
+                let y = up.build(work, x, experts, "expert_up")?;
+                let Glu::Activation(activation) = self.glu else {
+                    return self.nonlinear(work, y, y);
+                };
+                return work.op(|b| b.activate(y, activation));
+            }
+        };
+        self.nonlinear(work, gate, up)
+    }
 }
 
 impl Block for Experts {
     fn build(&self, work: &mut Work<'_>, x: ValueId) -> Result<ValueId, LoadError> {
         let (experts, share) = self.router.build(work, x)?;
         let chosen = self.router.chosen;
-        let mut input = x;
+        let mut input = match &self.narrow {
+            Some([to, _]) => work.linear(x, to, "narrow")?,
+            None => x,
+        };
         // A weight for each expert and token, as wide as what it multiplies.
         let weigh = |work: &mut Work<'_>, y: ValueId| {
             let share = work.split(share, &[chosen, 1])?;
@@ -173,28 +226,12 @@ impl Block for Experts {
         };
         if self.weigh_input {
             let width = self.down.to;
-            let row = work.split(x, &[1, width])?;
+            let row = work.split(input, &[1, width])?;
             let shape = work.with_tail(&[chosen, width]);
             let rows = work.op(|b| b.broadcast(row, shape, vec![0, 1, 2, 3]))?;
             input = weigh(work, rows)?;
         }
-        let (gate, up) = match &self.inner {
-            Inner::Gated(gate, up) => {
-                let gate = gate.build(work, input, experts, "expert_gate")?;
-                (gate, up.build(work, input, experts, "expert_up")?)
-            }
-            Inner::Joined(both) => {
-                let y = both.build(work, input, experts, "expert_gate_up")?;
-                let inner = both.to / 2;
-                (work.part(y, 0..inner)?, work.part(y, inner..both.to)?)
-            }
-            Inner::Interleaved(both) => {
-                let y = both.build(work, input, experts, "expert_gate_up")?;
-                let gate = work.op(|b| b.slice(y, 3, 0, both.to, 2))?;
-                (gate, work.op(|b| b.slice(y, 3, 1, both.to, 2))?)
-            }
-        };
-        let active = self.nonlinear(work, gate, up)?;
+        let active = self.active(work, input, experts)?;
         work.named(active, "expert_gated");
         let mut y = self.down.build(work, active, experts, "expert_down")?;
         if !self.weigh_input {
@@ -203,6 +240,9 @@ impl Block for Experts {
         let sum = work.sum(y, 2)?;
         let mut sum = work.split(sum, &[self.down.to])?;
         work.named(sum, "experts");
+        if let Some([_, from]) = &self.narrow {
+            sum = work.linear(sum, from, "wide")?;
+        }
         if let Some(shared) = &self.shared {
             let mut y = shared.body.build(work, x)?;
             if let Some(gate) = &shared.gate {

@@ -22,6 +22,9 @@ pub(super) fn build(
         true => x,
         false => last(work, x)?,
     };
+    if let Some(streams) = &decoder.head.streams {
+        x = streams.join(work, x)?;
+    }
     if let Some(norm) = &decoder.norm {
         x = work.norm(x, norm, "norm")?;
     }

@@ -15,6 +15,8 @@ pub(crate) struct Gated {
     pub(crate) norm: Option<Norm>,
     /// Factors of the gate, before its activation, and of the result.
     pub(crate) scales: [f64; 2],
+    /// How many standard deviations above their mean the gate's numbers start to count.
+    pub(crate) cutoff: Option<f64>,
 }
 
 impl Gated {
@@ -43,6 +45,7 @@ impl Gated {
             activation,
             norm: None,
             scales: [1.0, 1.0],
+            cutoff: None,
         }
     }
 
@@ -61,7 +64,10 @@ impl Gated {
 impl Block for Gated {
     fn build(&self, work: &mut Work<'_>, x: ValueId) -> Result<ValueId, LoadError> {
         let gate = work.linear(x, &self.gate, "gate")?;
-        let gate = work.scaled(gate, self.scales[0])?;
+        let mut gate = work.scaled(gate, self.scales[0])?;
+        if let Some(cutoff) = self.cutoff {
+            gate = above(work, gate, cutoff)?;
+        }
         let up = work.linear(x, &self.up, "up")?;
         let activation = self.activation;
         let mut gated = work.op(|b| b.gated(gate, up, activation))?;
@@ -72,6 +78,24 @@ impl Block for Gated {
         let down = work.linear(gated, &self.down, "down")?;
         work.scaled(down, self.scales[1])
     }
+}
+
+/// By how much the numbers of each row of `x[B, T, F]` exceed its mean and `cutoff` standard
+/// deviations; 0 for those that do not.
+fn above(work: &mut Work<'_>, x: ValueId, cutoff: f64) -> Result<ValueId, LoadError> {
+    let width = work.ty(x).shape[2].fixed().unwrap_or(1) as f64;
+    let mean = work.sum(x, 2)?;
+    let mean = work.scaled(mean, 1.0 / width)?;
+    let mean = work.spread(mean, x)?;
+    let x = work.op(|b| b.subtract(x, mean))?;
+    let square = work.op(|b| b.multiply(x, x))?;
+    let variance = work.sum(square, 2)?;
+    let variance = work.scaled(variance, 1.0 / width)?;
+    let deviation = work.op(|b| b.sqrt(variance))?;
+    let bound = work.scaled(deviation, cutoff)?;
+    let bound = work.spread(bound, x)?;
+    let x = work.op(|b| b.subtract(x, bound))?;
+    work.op(|b| b.activate(x, Activation::Relu))
 }
 
 /// `down(activation(up x))`.

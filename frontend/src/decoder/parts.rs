@@ -1,6 +1,6 @@
 //! The small parts that decoders and encoders are made of: linear layers, norms, embeddings, heads.
 
-use super::Work;
+use super::{Streams, Work};
 use crate::LoadError;
 use mlxcel_ir::{ValueId, WeightId};
 use std::ops::Range;
@@ -188,6 +188,8 @@ pub(crate) struct Embedding {
     pub(crate) norm: Option<Norm>,
     /// From the embedding's width to the residual stream's, where they differ.
     pub(crate) projection: Option<Linear>,
+    /// The streams that layers work on, where there are several.
+    pub(crate) streams: Option<Streams>,
 }
 
 impl Embedding {
@@ -201,6 +203,7 @@ impl Embedding {
             positions: None,
             norm: None,
             projection: None,
+            streams: None,
         }
     }
 
@@ -226,6 +229,9 @@ impl Embedding {
         }
         work.keep(&[EMBEDDED], x);
         work.builder.name(x, "embedding");
+        if let Some(streams) = &self.streams {
+            x = streams.part(work, x)?;
+        }
         Ok((x, table))
     }
 }
@@ -235,6 +241,8 @@ impl Embedding {
 pub(crate) struct Head {
     /// The layer, where the head is not the embedding.
     pub(crate) linear: Option<Linear>,
+    /// The streams that are joined before the last norm, where there are several.
+    pub(crate) streams: Option<Streams>,
     /// From the residual stream's width to the embedding's, where they differ.
     pub(crate) projection: Option<Linear>,
     /// Factor of the logits.
@@ -248,6 +256,7 @@ impl Head {
     pub(crate) fn new(linear: Option<Linear>) -> Self {
         Self {
             linear,
+            streams: None,
             projection: None,
             scale: 1.0,
             softcap: None,

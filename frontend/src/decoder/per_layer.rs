@@ -4,7 +4,7 @@
 use super::parts::EMBEDDED;
 use super::{Block, Linear, Norm, Work};
 use crate::LoadError;
-use mlxcel_ir::{Activation, DType, ValueId};
+use mlxcel_ir::{Activation, Comparison, DType, ValueId};
 
 /// The inputs of all layers, `[B, T, layers * width]`:
 /// `(norm(projection(embedding) * projected) + table[token] * looked_up) * sum`.
@@ -16,6 +16,8 @@ pub(crate) struct PerLayer {
     /// The table `[rows, layers * width]`.
     pub(crate) table: String,
     pub(crate) rows: usize,
+    /// Whether there are more tokens than rows; those beyond have the row of token 0.
+    pub(crate) short: bool,
     pub(crate) projection: Linear,
     /// A norm of each layer's part.
     pub(crate) norm: Norm,
@@ -38,7 +40,13 @@ impl PerLayer {
         let projected = work.norm(projected, &self.norm, "inputs_norm")?;
         let projected = work.split(projected, &[all])?;
         let table = work.weight(&format!("{}.weight", self.table), &[self.rows, all])?;
-        let tokens = work.tokens;
+        let mut tokens = work.tokens;
+        if self.short {
+            let rows = work.full(tokens, self.rows as f64)?;
+            let zero = work.full(tokens, 0.0)?;
+            let is_known = work.op(|b| b.compare(tokens, rows, Comparison::Less))?;
+            tokens = work.op(|b| b.select(is_known, tokens, zero))?;
+        }
         let found = work.op(|b| b.embedding(tokens, table))?;
         let found = work.scaled(found, self.scales[1])?;
         let sum = work.op(|b| b.add(projected, found))?;

@@ -56,7 +56,7 @@ fn before(
 }
 
 /// `x` of the token before.
-fn shifted(work: &mut Work<'_>, x: ValueId, width: usize) -> Result<ValueId, LoadError> {
+pub(super) fn shifted(work: &mut Work<'_>, x: ValueId, width: usize) -> Result<ValueId, LoadError> {
     let row = work.split(x, &[1, width])?;
     let decay = pair(work, [1.0, 0.0])?;
     let y = before(work, row, decay, "shift", [1, width], 0.0)?;

@@ -169,7 +169,8 @@ pub(super) fn latent(
         reader.width("qk_nope_head_dim")?,
         reader.width("qk_rope_head_dim")?,
     ];
-    let (value, latent) = (reader.width("v_head_dim")?, reader.width("kv_lora_rank")?);
+    let value = reader.width_or(&["v_head_dim"], hidden / heads)?;
+    let latent = reader.width("kv_lora_rank")?;
     let bias = reader.flag_or("attention_bias", false)?;
     let width = plain + turned;
     let layer =

@@ -66,7 +66,7 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
         *last = false;
     }
     let window = reader.window()?.unwrap_or(512);
-    let sharing = sharing(reader, &sliding)?;
+    let sharing = sharing(reader, &sliding, 0)?;
     let (own_width, inner) = (
         reader.count_or("hidden_size_per_layer_input", 256)?,
         reader.width("intermediate_size")?,
@@ -134,11 +134,15 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
     Ok(decoder)
 }
 
-/// The last `num_kv_shared_layers` layers use the keys and values of the last layer before them that
+/// The last `num_kv_shared_layers` layers, or `otherwise` of them, use the keys and values of the last layer before them that
 /// is of their kind.
-fn sharing(reader: &Reader<'_>, sliding: &[bool]) -> Result<Vec<Option<Sharing>>, LoadError> {
+pub(super) fn sharing(
+    reader: &Reader<'_>,
+    sliding: &[bool],
+    otherwise: usize,
+) -> Result<Vec<Option<Sharing>>, LoadError> {
     let field = "num_kv_shared_layers";
-    let shared = reader.count_or(field, 0)?;
+    let shared = reader.count_or(field, otherwise)?;
     let first = sliding.len().saturating_sub(shared);
     let name = |slides: bool| if slides { "sliding" } else { "full" }.to_string();
     let mut found = vec![None; sliding.len()];
@@ -155,7 +159,7 @@ fn sharing(reader: &Reader<'_>, sliding: &[bool]) -> Result<Vec<Option<Sharing>>
 }
 
 /// The inputs of all layers, each of `width` elements.
-fn inputs(reader: &Reader<'_>, width: usize) -> Result<PerLayer, LoadError> {
+pub(super) fn inputs(reader: &Reader<'_>, width: usize) -> Result<PerLayer, LoadError> {
     let (layers, hidden) = (reader.config.layers, reader.config.hidden);
     let rows = reader.width_or(&["vocab_size_per_layer_input"], reader.config.vocabulary)?;
     let projection = "model.per_layer_model_projection";
@@ -164,6 +168,7 @@ fn inputs(reader: &Reader<'_>, width: usize) -> Result<PerLayer, LoadError> {
         width,
         table: "model.embed_tokens_per_layer".into(),
         rows,
+        short: rows < reader.config.vocabulary,
         projection: Linear::new(projection, hidden, layers * width, false),
         norm: Norm::rms("model.per_layer_projection_norm", width, reader.epsilon()?),
         scales: [

@@ -52,6 +52,7 @@ pub(super) fn experts(parts: &Parts<'_>, module: &str) -> Result<Experts, LoadEr
         inner: Inner::Joined(stack("input_linear", hidden, 2 * inner)),
         down: stack("output_linear", inner, hidden),
         glu: Glu::Activation(parts.activation),
+        narrow: None,
         shared: None,
         weigh_input: false,
     })

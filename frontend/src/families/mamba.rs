@@ -19,7 +19,7 @@ pub(super) const FAMILY: Family = Family {
         root: "backbone",
         transposed: &[],
     },
-    decoder: |reader| decoder(reader, |module| mamba(reader, module, None)),
+    decoder: |reader| decoder(reader, |module| mamba(reader, module, inner(reader)?)),
 };
 
 pub(super) const FALCON: Family = Family {
@@ -27,7 +27,12 @@ pub(super) const FALCON: Family = Family {
     title: "Falcon-Mamba",
     decoder: |reader| {
         let epsilon = reader.positive_or(&["mixer_rms_eps"], 1e-6)?;
-        decoder(reader, |module| mamba(reader, module, Some(epsilon)))
+        decoder(reader, |module| {
+            let mut mamba = mamba(reader, module, inner(reader)?)?;
+            let norm = |width| Norm::rms("", width, epsilon).plain();
+            mamba.norms = Some([mamba.rank, mamba.state, mamba.state].map(norm));
+            Ok(mamba)
+        })
     },
     ..FAMILY
 };
@@ -60,25 +65,34 @@ fn decoder<B: Block + 'static>(
     })
 }
 
-fn mamba(reader: &Reader<'_>, module: &str, normed: Option<f64>) -> Result<Mamba, LoadError> {
-    let hidden = reader.config.hidden;
+/// The width of a model that is nothing but Mamba.
+fn inner(reader: &Reader<'_>) -> Result<usize, LoadError> {
     let expand = reader.width_or(&["expand"], 2)?;
-    let inner = reader.width_or(&["intermediate_size", "d_inner"], expand * hidden)?;
-    let state = reader.width_or(&["state_size"], 16)?;
-    let rank = match reader.fields.get("time_step_rank").and_then(Value::as_str) {
+    reader.width_or(
+        &["intermediate_size", "d_inner"],
+        expand * reader.config.hidden,
+    )
+}
+
+/// The Mamba layer `module` of `inner` channels, without norms; hybrid models have `mamba_` before
+/// the names of its sizes.
+pub(super) fn mamba(reader: &Reader<'_>, module: &str, inner: usize) -> Result<Mamba, LoadError> {
+    let (fields, hidden) = (&reader.fields, reader.config.hidden);
+    let state = reader.width_or(&["state_size", "mamba_d_state"], 16)?;
+    let name = fields.any(&["time_step_rank", "mamba_dt_rank"]);
+    let rank = match fields.get(name).and_then(Value::as_str) {
         Some("auto") => hidden.div_ceil(16),
-        _ => reader.width_or(&["time_step_rank"], hidden.div_ceil(16))?,
+        _ => reader.width_or(&[name], hidden.div_ceil(16))?,
     };
-    let kernel = reader.width_or(&["conv_kernel"], 4)?;
+    let kernel = reader.width_or(&["conv_kernel", "mamba_d_conv"], 4)?;
     let (bias, conv_bias) = (
-        reader.flag_or("use_bias", false)?,
-        reader.flag_or("use_conv_bias", true)?,
+        reader.flag_or(fields.any(&["use_bias", "mamba_proj_bias"]), false)?,
+        reader.flag_or(fields.any(&["use_conv_bias", "mamba_conv_bias"]), true)?,
     );
     let activation = Some(reader.activation(Activation::Silu)?);
     let linear =
         |name: &str, from, to, bias| Linear::new(format!("{module}.{name}"), from, to, bias);
     let conv = format!("{module}.conv1d");
-    let norm = |width, epsilon| Norm::rms("", width, epsilon).plain();
     Ok(Mamba {
         module: module.into(),
         rank,
@@ -88,7 +102,7 @@ fn mamba(reader: &Reader<'_>, module: &str, normed: Option<f64>) -> Result<Mamba
         choice: linear("x_proj", inner, rank + 2 * state, false),
         step: linear("dt_proj", rank, inner, true),
         output: linear("out_proj", inner, hidden, bias),
-        norms: normed.map(|epsilon| [rank, state, state].map(|width| norm(width, epsilon))),
+        norms: None,
     })
 }
 

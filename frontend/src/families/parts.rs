@@ -26,16 +26,21 @@ pub(super) struct Defaults {
     pub(super) turning: f64,
 }
 
+impl Defaults {
+    /// Of Llama.
+    pub(super) const LLAMA: Self = Self {
+        epsilon: 1e-6,
+        base: 10_000.0,
+        activation: Activation::Silu,
+        own: "",
+        bias: false,
+        turning: 1.0,
+    };
+}
+
 impl Default for Defaults {
     fn default() -> Self {
-        Self {
-            epsilon: 1e-6,
-            base: 10_000.0,
-            activation: Activation::Silu,
-            own: "",
-            bias: false,
-            turning: 1.0,
-        }
+        Self::LLAMA
     }
 }
 
@@ -172,7 +177,7 @@ impl<'a> Parts<'a> {
     pub(super) fn pre_norm(
         &self,
         module: &str,
-        attention: Attention,
+        attention: impl Block + 'static,
         feed_forward: impl Block + 'static,
     ) -> Layer {
         Layer {
