@@ -30,7 +30,7 @@ const FUNCTIONS: &[&str] = &[
     "iree_io_parameter_provider_release",
     "iree_io_parameters_module_create",
     "iree_numa_node_count",
-    "iree_runtime_instance_(create|options_initialize|release|vm_instance)",
+    "iree_runtime_instance_(create|options_initialize|vm_instance)",
     "iree_runtime_session_(append_module|call|create_with_device|options_initialize|release)",
     "iree_status_(free|to_string)",
     "iree_task_executor_(create|options_initialize|release)",

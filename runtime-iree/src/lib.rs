@@ -25,6 +25,7 @@ mod cpu;
 mod device;
 mod error;
 mod function_table;
+mod instance;
 mod layout;
 mod local_task;
 mod module;

@@ -3,7 +3,7 @@
 use crate::buffer::DeviceTensor;
 use crate::signature::tensor_type;
 use crate::status::{check, text, view};
-use crate::{Device, Error, Parameters, Signature};
+use crate::{Device, Error, Parameters, Signature, instance};
 use memmap2::MmapMut;
 use mlxcel_ir::{HostTensor, WeightDecl, WeightSource};
 use mlxcel_iree_runtime_sys as sys;
@@ -200,6 +200,7 @@ fn aligned(bytes: &[u8]) -> Result<MmapMut, Error> {
 
 /// An IREE session: modules linked to one another over a device.
 struct Session {
+    /// Of the process, never released.
     instance: *mut sys::iree_runtime_instance_t,
     session: *mut sys::iree_runtime_session_t,
     inputs: *mut sys::iree_vm_list_t,
@@ -212,7 +213,7 @@ impl Session {
     fn new(device: &Device) -> Result<Self, String> {
         let allocator = sys::iree_allocator_system();
         let mut this = Self {
-            instance: ptr::null_mut(),
+            instance: instance::shared()?,
             session: ptr::null_mut(),
             inputs: ptr::null_mut(),
             outputs: ptr::null_mut(),
@@ -221,13 +222,6 @@ impl Session {
         // SAFETY: plain calls on live objects; what they create is owned by `this`, which frees it
         // on error too.
         unsafe {
-            let mut options = sys::iree_runtime_instance_options_t::default();
-            sys::iree_runtime_instance_options_initialize(&mut options);
-            check(sys::iree_runtime_instance_create(
-                &options,
-                allocator,
-                &mut this.instance,
-            ))?;
             let mut options = sys::iree_runtime_session_options_t::default();
             sys::iree_runtime_session_options_initialize(&mut options);
             check(sys::iree_runtime_session_create_with_device(
@@ -343,13 +337,11 @@ const LIST_CAPACITY: sys::iree_host_size_t = 128;
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // SAFETY: each is an owned reference, or null, which IREE ignores. The instance goes last,
-        // for it holds the types of the others.
+        // SAFETY: each is an owned reference, or null, which IREE ignores.
         unsafe {
             sys::iree_vm_list_release(self.inputs);
             sys::iree_vm_list_release(self.outputs);
             sys::iree_runtime_session_release(self.session);
-            sys::iree_runtime_instance_release(self.instance);
         }
     }
 }
