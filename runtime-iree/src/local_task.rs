@@ -11,6 +11,10 @@ use std::ptr;
 /// own bytecode.
 const LOADERS: usize = 8;
 
+/// Bytes of a worker's stack. Compiled dispatches spill vectors to it without asking how large it is,
+/// and the 32 KiB that IREE gives at least have been too few.
+const STACK: usize = 1 << 20;
+
 /// Creates the device; the caller owns the reference.
 pub(crate) fn create(
     threads: usize,
@@ -27,6 +31,7 @@ pub(crate) fn create(
         sys::iree_task_topology_initialize_from_group_count(threads as _, &mut topology);
         let mut options = sys::iree_task_executor_options_t::default();
         sys::iree_task_executor_options_initialize(&mut options);
+        options.worker_stack_size = STACK;
         let created = check(sys::iree_task_executor_create(
             options,
             &topology,

@@ -266,7 +266,7 @@ fn compile(model: &Path, artifact: &Path) -> Result<(), Failed> {
     let output = Command::new(env!("CARGO_BIN_EXE_mlxcel"))
         .arg("compile")
         .arg(model)
-        .args(["--target", "iree-cpu", "--context", "96", "-o"])
+        .args(["--target", "iree-cpu", "-o"])
         .arg(artifact)
         .stdin(Stdio::null())
         .output()?;

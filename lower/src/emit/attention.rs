@@ -190,9 +190,9 @@ impl<'c, 'a> Operations<'c, 'a> {
         self.map("add", &[scores, &added])
     }
 
-    /// Softmax of `x[B, kv_heads, T, group, S]` along the last dimension; each of `sinks` joins the
-    /// scores of its head, and its share is dropped.
-    fn softmax(
+    /// Softmax of `x` along the last dimension. Where `x` is scores `[B, kv_heads, T, group, S]`, each of
+    /// `sinks` joins the scores of its head, and its share is dropped.
+    pub(crate) fn softmax(
         &self,
         x: &Tensor<'c, 'a>,
         sinks: Option<&Tensor<'c, 'a>>,

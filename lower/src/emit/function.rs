@@ -19,7 +19,11 @@ fn legal(graph: &Graph) -> Result<Graph, BuildError> {
     decompose::decompose_except(graph, |node| {
         matches!(
             node.op,
-            Op::Embedding {} | Op::Linear {} | Op::ExpertLinear {} | Op::Attention { .. }
+            Op::Embedding {}
+                | Op::Linear {}
+                | Op::ExpertLinear {}
+                | Op::Attention { .. }
+                | Op::Softmax {}
         )
     })
 }

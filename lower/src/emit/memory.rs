@@ -101,9 +101,12 @@ impl<'c, 'a> Operations<'c, 'a> {
 
     /// Whether the token counts that an element of `shape`, `[B, T, ...]`, belongs to.
     fn real(&self, length: &Tensor<'c, 'a>, shape: &[usize]) -> Emitted<Tensor<'c, 'a>> {
-        let token = self.iota(Kind::new(Element::I32, shape), 1)?;
-        let length = self.broadcast(length, shape, &[0])?;
-        self.compare("LT", &token, &length)
+        let tokens = &shape[..2];
+        let token = self.iota(Kind::new(Element::I32, tokens), 1)?;
+        let length = self.broadcast(length, tokens, &[0])?;
+        let real = self.compare("LT", &token, &length)?;
+        // Else the compiler would find out each element's token where it uses it, by divisions.
+        self.broadcast(&self.barrier(&real)?, shape, &[0, 1])
     }
 
     /// The tokens of a chunk one after the other.
@@ -151,6 +154,15 @@ impl<'c, 'a> Operations<'c, 'a> {
         // [B, G, K] as [B, H, K, V].
         let spread = |vector: &Tensor<'c, 'a>| {
             let groups = vector.shape()[1];
+            // Without a reshape the compiler has no index to divide by, in vectors that it finds too
+            // large where the memory is.
+            if groups == 1 {
+                let vector = self.reshape(vector, &[rows, keys])?;
+                return self.broadcast(&vector, &shape, &[0, 2]);
+            }
+            if groups == heads {
+                return self.broadcast(vector, &shape, &[0, 1, 2]);
+            }
             let each = [rows, groups, heads / groups, keys];
             let each = self.broadcast(vector, &each, &[0, 1, 3])?;
             let each = self.reshape(&each, &[rows, heads, keys])?;
