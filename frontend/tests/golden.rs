@@ -14,10 +14,6 @@ use std::path::Path;
 /// The budget of a relative error, from the issue of the goldens: both sides compute in f32.
 const BUDGET: f64 = 1e-5;
 
-/// What records are away from the exact numbers, interpreted in f64, where that is more than the
-/// budget: their own rounding, of a model that grows it on one of the prompts.
-const INEXACT: &[(&str, f64)] = &[("falcon_mamba", 1.3e-5)];
-
 /// Decoders whose family is not read yet. One that loads must leave the list.
 const PENDING: &[&str] = &[];
 
@@ -121,10 +117,9 @@ fn check(folder: &Path) -> Result<(), Failed> {
     let expected = read_tensors(&folder.join("expected.safetensors"))?;
     let model = Model::load(folder)?;
     let name = folder.file_name().unwrap_or_default();
-    let inexact = INEXACT.iter().find(|(known, _)| name == *known);
     let mut report = Report {
         faults: Vec::new(),
-        budget: inexact.map_or(BUDGET, |&(_, error)| error),
+        budget: BUDGET + support::inexactness(&name.to_string_lossy()),
     };
     let examine = |model: &Model, report: &mut Report| {
         for length in [1, 9, 45] {

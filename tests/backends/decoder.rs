@@ -7,20 +7,12 @@ use libtest_mimic::Failed;
 use mlxcel_engine::{Backend, OpenOptions, Session, open};
 use mlxcel_frontend::{GraphOptions, Logits, Model};
 use mlxcel_ir::step::{self, Row, RowOutput, SequenceId, Tokens, Want};
-use mlxcel_ir::{Bindings, Graph, HostTensor, Symbol};
+use mlxcel_ir::{Bindings, HostTensor, Symbol};
 use mlxcel_oracle::Execution;
 use mlxcel_oracle::execution::{IreeExecution, MlxExecution, ReferenceExecution};
-use mlxcel_test_support::Tensors;
+use mlxcel_test_support::{RecordedCase, Tensors};
 
-use crate::{Faults, budget};
-
-/// The graph of a model, to be compared.
-pub(crate) fn graph(model: &Model, is_encoder: bool) -> Result<Graph, Failed> {
-    Ok(match is_encoder {
-        true => model.encoder_graph("encode", false)?,
-        false => model.graph(&GraphOptions::default())?,
-    })
-}
+use crate::Faults;
 
 /// Recorded prompts and the logits after each of their tokens.
 const PROMPTS: [(&str, &str); 4] = [
@@ -147,12 +139,12 @@ impl Drop for Steps<'_> {
 pub(crate) fn check(
     model: &Path,
     backend: Backend,
-    expected: &Tensors,
+    budget: f64,
     faults: &mut Faults,
 ) -> Result<(), Failed> {
+    let expected = &Tensors::read(&model.join("expected.safetensors"));
     let mut session = session(model, backend)?;
     let session = &mut *session;
-    let budget = budget(backend);
     for (ids, name) in present(expected, &PROMPTS) {
         let tokens = expected.tokens(ids);
         let logits = expected.f32(name);
@@ -190,7 +182,31 @@ pub(crate) fn check(
         let got = greedy(session, &prompts, expect[0].len())?;
         faults.equal(got, expect, "batch.greedy");
     }
-    check_hidden(model, backend, expected, faults)
+    check_hidden(model, backend, expected, budget, faults)
+}
+
+/// Holds the model of `case` on `backend` against the few logits that are recorded, and its steps against
+/// the prompt at once.
+pub(crate) fn check_case(
+    model: &Path,
+    case: &RecordedCase,
+    backend: Backend,
+    budget: f64,
+    faults: &mut Faults,
+) -> Result<(), Failed> {
+    let mut session = session(model, backend)?;
+    let session = &mut *session;
+    let all = Steps::new(session)?.logits(&case.ids, Want::AllLogits)?;
+    let width = all.len() / case.ids.len();
+    let rows = case.rows().map(|row| &all[row * width..(row + 1) * width]);
+    faults.near(&rows.concat(), &case.logits, budget, "recorded logits");
+    let mut steps = Steps::new(session)?;
+    let mut stepped = Vec::with_capacity(all.len());
+    for &token in &case.ids {
+        stepped.extend(steps.logits(&[token], Want::Logits)?);
+    }
+    faults.near(&stepped, &all, budget, "one by one");
+    Ok(())
 }
 
 /// The hidden states after each layer.
@@ -198,6 +214,7 @@ fn check_hidden(
     model: &Path,
     backend: Backend,
     expected: &Tensors,
+    budget: f64,
     faults: &mut Faults,
 ) -> Result<(), Failed> {
     let model = Model::load(model)?;
@@ -239,7 +256,7 @@ fn check_hidden(
             continue;
         }
         let values: Vec<f32> = observed.values.iter().map(|&value| value as f32).collect();
-        faults.near(&values, &expected.f32(&name).values, budget(backend), &name);
+        faults.near(&values, &expected.f32(&name).values, budget, &name);
     }
     Ok(())
 }
@@ -266,7 +283,7 @@ fn compile(model: &Path, artifact: &Path) -> Result<(), Failed> {
     let output = Command::new(env!("CARGO_BIN_EXE_mlxcel"))
         .arg("compile")
         .arg(model)
-        .args(["--target", "iree-cpu", "-o"])
+        .args(["--target", "iree-cpu", "--context", "64", "-o"])
         .arg(artifact)
         .stdin(Stdio::null())
         .output()?;

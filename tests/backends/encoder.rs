@@ -8,16 +8,17 @@ use mlxcel_engine::{Backend, Encoder, EncoderOptions, Passage};
 use mlxcel_ir::step;
 use mlxcel_test_support::Tensors;
 
-use crate::{Faults, budget};
+use crate::Faults;
 
 /// Holds `model` on `backend` against what is recorded: states of single texts, then of a padded batch,
 /// and its scores.
 pub(crate) fn check(
     model: &Path,
     backend: Backend,
-    expected: &Tensors,
+    budget: f64,
     faults: &mut Faults,
 ) -> Result<(), Failed> {
+    let expected = &Tensors::read(&model.join("expected.safetensors"));
     let options = EncoderOptions {
         backend: Some(backend),
         ..EncoderOptions::default()
@@ -25,7 +26,6 @@ pub(crate) fn check(
     let encoder = Encoder::open(model, &options)?;
     let names = expected.names();
     let has = |name: &str| names.iter().any(|known| known == name);
-    let budget = budget(backend);
     for length in [9, 45] {
         let tokens = format!("p{length}.input_ids");
         if !has(&tokens) {

@@ -14,8 +14,11 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use mlxcel_engine::Backend;
-use mlxcel_frontend::Model;
-use mlxcel_test_support::{Tensors, copy_folder, demo_model, families, goldens};
+use mlxcel_frontend::{GraphOptions, Model};
+use mlxcel_ir::Graph;
+use mlxcel_test_support::{
+    RecordedCase, Tensors, copy_folder, demo_model, families, goldens, inexactness, recorded_cases,
+};
 
 const BACKENDS: [Backend; 3] = [Backend::Reference, Backend::Mlx, Backend::Iree];
 
@@ -34,8 +37,15 @@ fn budget(backend: Backend) -> f64 {
 #[derive(Clone, Debug)]
 struct Checkpoint {
     name: String,
-    folder: PathBuf,
-    is_encoder: bool,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Decoder(PathBuf),
+    Encoder(PathBuf),
+    /// A decoder of which little is recorded.
+    Case(RecordedCase),
 }
 
 impl Checkpoint {
@@ -47,12 +57,11 @@ impl Checkpoint {
         }
         let names = Tensors::read(&folder.join("expected.safetensors")).names();
         let has = |wanted: &str| names.iter().any(|name| name == wanted);
-        let is_encoder = !has("p9.greedy") && !has("logits");
-        Some(Self {
-            name,
-            folder,
-            is_encoder,
-        })
+        let kind = match has("p9.greedy") || has("logits") {
+            true => Kind::Decoder(folder),
+            false => Kind::Encoder(folder),
+        };
+        Some(Self { name, kind })
     }
 
     fn all() -> Vec<Self> {
@@ -65,6 +74,10 @@ impl Checkpoint {
         let mut all: Vec<Self> = folders
             .filter(|folder| folder.is_dir())
             .filter_map(Self::at)
+            .chain(recorded_cases().into_iter().map(|case| Self {
+                name: case.name.clone(),
+                kind: Kind::Case(case),
+            }))
             .collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
@@ -72,7 +85,20 @@ impl Checkpoint {
 
     /// Whether `backend` runs it at all.
     fn runs_on(&self, backend: Backend) -> bool {
-        !(self.is_encoder && backend == Backend::Iree)
+        !(matches!(self.kind, Kind::Encoder(_)) && backend == Backend::Iree)
+    }
+
+    /// A copy of the model in `folder`.
+    fn write(&self, folder: &Path) -> PathBuf {
+        let model = folder.join(&self.name);
+        match &self.kind {
+            Kind::Decoder(from) | Kind::Encoder(from) => copy_folder(from, &model),
+            Kind::Case(case) => {
+                fs::create_dir_all(&model).expect("a folder can be made");
+                case.write(&model);
+            }
+        }
+        model
     }
 }
 
@@ -106,18 +132,18 @@ impl Faults {
 
 fn check(checkpoint: &Checkpoint, backend: Backend) -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
-    let model = folder.path().join(&checkpoint.name);
-    copy_folder(&checkpoint.folder, &model);
-    let expected = Tensors::read(&model.join("expected.safetensors"));
+    let model = checkpoint.write(folder.path());
+    let budget = budget(backend) + inexactness(&checkpoint.name);
     let mut faults = Faults::default();
-    match checkpoint.is_encoder {
-        true => encoder::check(&model, backend, &expected, &mut faults)?,
-        false => decoder::check(&model, backend, &expected, &mut faults)?,
+    match &checkpoint.kind {
+        Kind::Decoder(_) => decoder::check(&model, backend, budget, &mut faults)?,
+        Kind::Encoder(_) => encoder::check(&model, backend, budget, &mut faults)?,
+        Kind::Case(case) => decoder::check_case(&model, case, backend, budget, &mut faults)?,
     }
     // A graph that is the same needs no second run.
     let older = model.join("config.v4.json");
     if older.exists() {
-        let graph = |model: &Path| decoder::graph(&Model::load(model)?, checkpoint.is_encoder);
+        let graph = |model: &Path| graph(&Model::load(model)?);
         let newer = graph(&model)?;
         fs::rename(&older, model.join("config.json"))?;
         if graph(&model)? != newer {
@@ -130,6 +156,14 @@ fn check(checkpoint: &Checkpoint, backend: Backend) -> Result<(), Failed> {
         true => Ok(()),
         false => Err(faults.0.join("\n").into()),
     }
+}
+
+/// The graph of a model, to be compared.
+fn graph(model: &Model) -> Result<Graph, Failed> {
+    Ok(match model.encoder() {
+        Some(_) => model.encoder_graph("encode", false)?,
+        None => model.graph(&GraphOptions::default())?,
+    })
 }
 
 fn main() -> ExitCode {

@@ -9,7 +9,7 @@ use mlxcel_engine::Backend;
 use mlxcel_frontend::{Model, catalogue};
 use mlxcel_test_support::repository;
 
-use crate::{BACKENDS, Checkpoint};
+use crate::{BACKENDS, Checkpoint, Kind};
 
 const PAGE: &str = "docs/src/reference/families.md";
 
@@ -19,12 +19,11 @@ const BLESS: &str = "MLXCEL_BLESS";
 const HEAD: &str = "# Model families\n\n\
 <!-- Written by `MLXCEL_BLESS=1 cargo test -p mlxcel --test backends`, when all of its tests passed. -->\n\n\
 Each recorded checkpoint, tiny and random, with what it has passed: logits after each token of prompts of \
-1, 9 and 45 tokens, at once and token by token, hidden states after each layer, and 24 greedy tokens; of \
+1, 9 and 45 tokens, at once and token by token, hidden states after each layer, and greedy tokens; of \
 encoders the states of single texts and of a padded batch, and scores. They are held against what Hugging \
 Face transformers computed in f32, to a relative root mean square error of 1e-5 on the interpreter and on \
 MLX, and of 1e-4 compiled by IREE for this machine's processor. Encoders are not compiled.\n\n\
-A family without a checkpoint here is held against numbers recorded by the same library for one prompt, on \
-the interpreter; `mlxcel arch` lists all families and what they read.\n\n";
+Of those marked with a star less is recorded: the logits at two places of one prompt.\n\n";
 
 /// Which checkpoint passed where.
 #[derive(Clone, Debug, Default)]
@@ -62,10 +61,15 @@ fn page(checkpoints: &[Checkpoint], outcomes: &Outcomes) -> String {
     put(&vec!["---".to_owned(); heads.len()]);
     let families = catalogue();
     for checkpoint in checkpoints {
-        let model = Model::load(&checkpoint.folder).expect("a checkpoint that was checked loads");
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let model = checkpoint.write(folder.path());
+        let model = Model::load(&model).expect("a checkpoint that was checked loads");
         let family = families.iter().find(|family| family.id == model.family());
         let mut cells = vec![
-            checkpoint.name.clone(),
+            match checkpoint.kind {
+                Kind::Case(_) => format!("{} *", checkpoint.name),
+                Kind::Decoder(_) | Kind::Encoder(_) => checkpoint.name.clone(),
+            },
             family
                 .map_or(model.family(), |family| family.title)
                 .to_owned(),

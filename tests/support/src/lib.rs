@@ -9,6 +9,7 @@
 //! copies the folder first (see [`copy_folder`]); functions panic, with what to do, when something is missing:
 //! this crate is a dev-dependency only.
 
+mod recorded;
 mod tensors;
 mod write;
 
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+pub use recorded::{RecordedCase, recorded_cases};
 pub use tensors::{F32Tensor, Tensors, relative_error};
 pub use write::{NewTensor, write_tensors};
 
@@ -29,6 +31,16 @@ pub fn goldens() -> PathBuf {
 /// among them. `tests/families.py` made them, with the same library.
 pub fn families() -> PathBuf {
     Path::new(env!("OUT_DIR")).join("families")
+}
+
+/// Records whose own rounding is more than a test's budget, of a model that grows it on one prompt, and
+/// how far their logits are from the exact numbers, interpreted in f64.
+pub const INEXACT: [(&str, f64); 1] = [("falcon_mamba", 1.29e-5)];
+
+/// How far the record called `name` is from the exact numbers, where that matters; else 0.
+pub fn inexactness(name: &str) -> f64 {
+    let known = INEXACT.iter().find(|(inexact, _)| *inexact == name);
+    known.map_or(0.0, |(_, error)| *error)
 }
 
 /// Those of [`goldens`] that the slower tests, on every execution, make do with.
