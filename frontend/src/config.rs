@@ -77,14 +77,32 @@ pub struct Config {
     pub end_tokens: Vec<u32>,
 }
 
+/// Where a model of several parts has the configuration of its language model.
+const INNER: [&str; 3] = ["text_config", "language_config", "llm_config"];
+
+/// The name of the part of `value` that configures its language model, where it has parts.
+fn inner(value: &Value) -> Option<&'static str> {
+    let is_language =
+        |inner: &Value| inner.get("model_type").is_some() || inner.get("hidden_size").is_some();
+    INNER
+        .into_iter()
+        .find(|name| value.get(name).is_some_and(is_language))
+}
+
 /// The configuration of the language model within `value`, which for a model of several parts is
 /// the object `text_config`, `language_config` or `llm_config`.
 pub(crate) fn language(value: &Value) -> &Value {
-    ["text_config", "language_config", "llm_config"]
-        .into_iter()
-        .filter_map(|name| value.get(name))
-        .find(|inner| inner.get("model_type").is_some() || inner.get("hidden_size").is_some())
+    inner(value)
+        .and_then(|name| value.get(name))
         .unwrap_or(value)
+}
+
+/// The same, to be changed.
+pub(crate) fn language_mut(value: &mut Value) -> &mut Value {
+    match inner(value) {
+        Some(name) => &mut value[name],
+        None => value,
+    }
 }
 
 impl Config {

@@ -187,6 +187,16 @@ impl Branch {
     }
 }
 
+/// The sum of some branches, as a block of its own.
+#[derive(Debug)]
+pub(crate) struct Together(pub(crate) Vec<Branch>);
+
+impl Block for Together {
+    fn build(&self, work: &mut Work<'_>, x: ValueId) -> Result<ValueId, LoadError> {
+        sum(work, x, &self.0).map(|[_, sum]| sum)
+    }
+}
+
 /// A part of a layer that maps `[B, T, H]` to `[B, T, H]`.
 pub(crate) trait Block: fmt::Debug + Send + Sync {
     /// Adds the block's nodes; those that a comparison should see are named by [`Work::named`].
@@ -234,34 +244,11 @@ impl Decoder {
 
 impl Step {
     fn build(&self, work: &mut Work<'_>, x: ValueId, place: usize) -> Result<ValueId, LoadError> {
-        let mut sum = None;
-        let mut shared: Option<(&Norm, ValueId)> = None;
-        let mut stream = x;
-        for branch in &self.branches {
-            let input = match (&branch.before, shared) {
-                (None, _) => x,
-                (Some(norm), Some((known, value))) if known == norm => value,
-                (Some(norm), _) => {
-                    let value = work.norm(x, norm, "norm")?;
-                    if shared.is_none() && self.carry_normed {
-                        stream = value;
-                    }
-                    shared.get_or_insert((norm, value));
-                    value
-                }
-            };
-            let mut value = branch.body.build(work, input)?;
-            if let Some(norm) = &branch.after {
-                value = work.norm(value, norm, "after_norm")?;
-            }
-            sum = Some(match sum {
-                None => value,
-                Some(sum) => work.op(|b| b.add(sum, value))?,
-            });
-        }
-        let Some(sum) = sum else {
+        if self.branches.is_empty() {
             return work.scaled(x, self.carry);
-        };
+        }
+        let [first, sum] = sum(work, x, &self.branches)?;
+        let stream = if self.carry_normed { first } else { x };
         let sum = work.scaled(sum, self.scale)?;
         let mut value = sum;
         if self.carry != 0.0 {
@@ -274,4 +261,31 @@ impl Step {
         }
         Ok(value)
     }
+}
+
+/// What the first norm of `branches` gives, else `x`, and the sum of what the branches make of `x`,
+/// which is `x` where there are none.
+fn sum(work: &mut Work<'_>, x: ValueId, branches: &[Branch]) -> Result<[ValueId; 2], LoadError> {
+    let mut sum = None;
+    let mut shared: Option<(&Norm, ValueId)> = None;
+    for branch in branches {
+        let input = match (&branch.before, shared) {
+            (None, _) => x,
+            (Some(norm), Some((known, value))) if known == norm => value,
+            (Some(norm), _) => {
+                let value = work.norm(x, norm, "norm")?;
+                shared.get_or_insert((norm, value));
+                value
+            }
+        };
+        let mut value = branch.body.build(work, input)?;
+        if let Some(norm) = &branch.after {
+            value = work.norm(value, norm, "after_norm")?;
+        }
+        sum = Some(match sum {
+            None => value,
+            Some(sum) => work.op(|b| b.add(sum, value))?,
+        });
+    }
+    Ok([shared.map_or(x, |(_, value)| value), sum.unwrap_or(x)])
 }

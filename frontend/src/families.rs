@@ -14,6 +14,7 @@ mod cwm;
 mod dbrx;
 mod deberta_v2;
 mod deepseek;
+mod defaults;
 mod distilbert;
 mod dots1;
 mod electra;
@@ -93,6 +94,7 @@ use crate::config::{Reader, language};
 use crate::decoder::Decoder;
 use crate::encoder::Encoder;
 pub(crate) use crate::weights::names::Names;
+pub(crate) use defaults::complete;
 use serde_json::Value;
 use std::path::Path;
 

@@ -171,8 +171,9 @@ impl Model {
                 },
             });
         }
-        let value = map::read_json(&file, map::SMALL)?;
+        let mut value = map::read_json(&file, map::SMALL)?;
         let family = families::choose(&file, &value)?;
+        families::complete(&mut value, family.name());
         let config = Config::parse(&file, &value)?;
         let checkpoint = Checkpoint::open(path)?;
         let weights = Weights::assemble(checkpoint, config.quantization.as_ref(), family.names())?;

@@ -137,6 +137,7 @@ impl<'a> Reader<'a> {
             "num_experts_per_token",
             "moe_k",
             "moe_top_k",
+            "top_k_experts",
         ]);
         Ok([count, fields.required(name, 1..=count)?])
     }

@@ -81,6 +81,9 @@ impl Rope {
                 format!("must be at most 1, is {share}"),
             ));
         }
+        if share == 1.0 && !width.is_multiple_of(2) {
+            return Err(fields.error("head_dim", format!("must be even, is {width}")));
+        }
         let plain = Self::plain((width as f64 * share) as usize / 2 * 2, base);
         if plain.dims == 0 {
             let reason = format!("heads of {width} elements, of which {share} turn, cannot turn");

@@ -1,7 +1,7 @@
 //! Feed-forward layers of which a token uses a few: a router's choice, experts, shared experts.
 
 use super::router::Router;
-use super::{Block, Linear, Work};
+use super::{Block, Linear, Norm, Work};
 use crate::LoadError;
 use crate::weights::Weights;
 use mlxcel_ir::{Activation, ValueId};
@@ -103,6 +103,8 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) struct Experts {
     pub(crate) router: Router,
+    /// A norm of what the experts read, not the router.
+    pub(crate) norm: Option<Norm>,
     pub(crate) inner: Inner,
     pub(crate) down: Stack,
     pub(crate) glu: Glu,
@@ -133,6 +135,7 @@ impl Experts {
         let layer = |name: &str| stack(name, hidden, inner);
         Self {
             router,
+            norm: None,
             inner: match weights.has(&joined.weight) {
                 true => Inner::Joined(joined),
                 false => Inner::Gated(layer("gate_proj"), layer("up_proj")),
@@ -214,10 +217,13 @@ impl Block for Experts {
     fn build(&self, work: &mut Work<'_>, x: ValueId) -> Result<ValueId, LoadError> {
         let (experts, share) = self.router.build(work, x)?;
         let chosen = self.router.chosen;
-        let mut input = match &self.narrow {
-            Some([to, _]) => work.linear(x, to, "narrow")?,
-            None => x,
-        };
+        let mut input = x;
+        if let Some(norm) = &self.norm {
+            input = work.norm(input, norm, "experts_norm")?;
+        }
+        if let Some([to, _]) = &self.narrow {
+            input = work.linear(input, to, "narrow")?;
+        }
         // A weight for each expert and token, as wide as what it multiplies.
         let weigh = |work: &mut Work<'_>, y: ValueId| {
             let share = work.split(share, &[chosen, 1])?;

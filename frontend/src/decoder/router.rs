@@ -1,6 +1,6 @@
 //! The choice of a token's experts and of their weights.
 
-use super::{Linear, Work};
+use super::{Linear, Norm, Work};
 use crate::LoadError;
 use mlxcel_ir::{Comparison, DType, Reduction, ValueId};
 
@@ -52,6 +52,8 @@ pub(crate) struct Groups {
 /// A choice of experts.
 #[derive(Clone, Debug)]
 pub(crate) struct Router {
+    /// A norm of what the layer reads.
+    pub(crate) norm: Option<Norm>,
     /// The layer `[E, H]` that gives the logits.
     pub(crate) linear: Linear,
     /// Experts of each token.
@@ -63,12 +65,17 @@ pub(crate) struct Router {
     pub(crate) normal: Normal,
     /// Factor of the weights.
     pub(crate) scale: f64,
+    /// Factor of the logits.
+    pub(crate) sharpness: f64,
+    /// The name of a factor of the weights for each expert, `[E]`.
+    pub(crate) expert_scale: Option<String>,
 }
 
 impl Router {
     /// The `chosen` best by `scores` of the layer `linear`.
     pub(crate) fn new(linear: Linear, chosen: usize, scores: Scores) -> Self {
         Self {
+            norm: None,
             linear,
             chosen,
             scores,
@@ -76,6 +83,8 @@ impl Router {
             groups: None,
             normal: Normal::None,
             scale: 1.0,
+            sharpness: 1.0,
+            expert_scale: None,
         }
     }
 
@@ -94,7 +103,12 @@ impl Router {
         work: &mut Work<'_>,
         x: ValueId,
     ) -> Result<(ValueId, ValueId), LoadError> {
+        let x = match &self.norm {
+            Some(norm) => work.norm(x, norm, "router_norm")?,
+            None => x,
+        };
         let logits = work.linear(x, &self.linear, "router")?;
+        let logits = work.scaled(logits, self.sharpness)?;
         let chosen = self.chosen;
         let scores = match self.scores {
             Scores::Softmax => work.op(|b| b.softmax(logits))?,
@@ -135,6 +149,11 @@ impl Router {
             share = work.op(|b| b.divide(share, sum))?;
         }
         share = work.scaled(share, self.scale)?;
+        if let Some(name) = &self.expert_scale {
+            let factors = work.row(name, logits)?;
+            let factors = work.op(|b| b.take_along(factors, experts))?;
+            share = work.op(|b| b.multiply(share, factors))?;
+        }
         work.named(share, "share");
         Ok((experts, share))
     }

@@ -106,6 +106,7 @@ fn mixture(fields: &Fields<'_>, module: &str, hidden: usize) -> Result<Experts, 
     let layer = |name: &str| Stack::new(stack(name), count, hidden, inner);
     Ok(Experts {
         router,
+        norm: None,
         inner: Inner::Gated(layer("w1"), layer("v1")),
         down: Stack::new(transposed(&stack("w2")), count, inner, hidden),
         glu: Glu::Activation(activation),

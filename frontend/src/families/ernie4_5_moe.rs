@@ -30,7 +30,7 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
         _ => usize::MAX,
     };
     let period = reader.width_or(&["moe_layer_interval"], 1)?;
-    parts.decoder(|index, module| {
+    let mut decoder = parts.decoder(|index, module| {
         let attention = parts.attention(module);
         let sparse = (index + 1).is_multiple_of(period) && (first..=last).contains(&index);
         if !sparse {
@@ -50,5 +50,15 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
             experts = experts.with_shared(mlp, None);
         }
         Ok(parts.pre_norm(module, attention, experts))
-    })
+    })?;
+    if bias {
+        // A head that is the embedding has a bias of its own.
+        let size = [hidden, reader.config.vocabulary];
+        let mut head = Linear::new("lm_head", size[0], size[1], true);
+        if decoder.head.linear.is_none() {
+            head.weight = format!("{}.weight", decoder.embedding.module);
+        }
+        decoder.head.linear = Some(head);
+    }
+    Ok(decoder)
 }

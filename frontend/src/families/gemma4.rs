@@ -1,4 +1,4 @@
-//! Gemma 4, its dense language models: Gemma 3 with plain norms, also of values; an input of each
+//! Gemma 4, its language models: Gemma 3 with plain norms, also of values; an input of each
 //! layer's own; and last layers that use the keys and values of earlier ones.
 
 use super::llama::common;
@@ -6,8 +6,8 @@ use super::{Category, Family, Names};
 use crate::LoadError;
 use crate::config::{Reader, Rope, limit};
 use crate::decoder::{
-    Attention, Branch, Decoder, Gated, Layer, LayerInput, Linear, Norm, PerLayer, Projections,
-    Scalar, Sharing, Step,
+    Attention, Branch, Decoder, Experts, Gated, Layer, LayerInput, Linear, Norm, PerLayer,
+    Projections, Router, Scalar, Scores, Sharing, Step, Together,
 };
 use mlxcel_ir::Activation;
 
@@ -53,9 +53,6 @@ fn sizes(reader: &Reader<'_>, index: usize, full: bool) -> Result<[usize; 3], Lo
 
 fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
     let fields = &reader.fields;
-    if reader.flag_or("enable_moe_block", false)? {
-        return Err(fields.error("enable_moe_block", "is set: its experts are not supported"));
-    }
     if fields.text("use_bidirectional_attention")? == Some("all") {
         let reason = "is `all`: such a model gives no text";
         return Err(fields.error("use_bidirectional_attention", reason));
@@ -78,6 +75,7 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
     let (epsilon, bias) = (reader.epsilon()?, reader.flag_or("attention_bias", false)?);
     let same = reader.flag_or("attention_k_eq_v", false)?;
     let wide = reader.flag_or("use_double_wide_mlp", false)?;
+    let sparse = reader.flag_or("enable_moe_block", false)?;
     let mut decoder = common(reader, None, |index, module| {
         let full = !sliding[index];
         let sizes = sizes(reader, index, full)?;
@@ -107,8 +105,14 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
         let norm = |name: &str| norm(name, hidden);
         let attention =
             Branch::new(norm("input_layernorm"), attention).then(norm("post_attention_layernorm"));
-        let mlp = Branch::new(norm("pre_feedforward_layernorm"), mlp)
-            .then(norm("post_feedforward_layernorm"));
+        let mut mlp = Branch::new(norm("pre_feedforward_layernorm"), mlp);
+        if sparse {
+            let experts = experts(reader, module, activation, epsilon)?;
+            let experts = Branch::new(None, experts).then(norm("post_feedforward_layernorm_2"));
+            let mlp_normed = mlp.then(norm("post_feedforward_layernorm_1"));
+            mlp = Branch::new(None, Together(vec![mlp_normed, experts]));
+        }
+        let mlp = mlp.then(norm("post_feedforward_layernorm"));
         let mut steps = vec![Step::of(attention), Step::of(mlp)];
         if let Some(inputs) = &inputs {
             let linear =
@@ -132,6 +136,30 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
     decoder.embedding.scale = (hidden as f64).sqrt();
     decoder.head.softcap = fields.positive("final_logit_softcapping")?;
     Ok(decoder)
+}
+
+/// The experts of the layer `module`, which read its residual stream by norms of their own.
+fn experts(
+    reader: &Reader<'_>,
+    module: &str,
+    activation: Activation,
+    epsilon: f64,
+) -> Result<Experts, LoadError> {
+    let hidden = reader.config.hidden;
+    let [count, chosen] = reader.experts()?;
+    let linear = Linear::new(format!("{module}.router.proj"), hidden, count, false);
+    let mut router = Router::new(linear, chosen, Scores::Softmax).normalised(true);
+    router.norm = Some(Norm {
+        weight: Some(format!("{module}.router.scale")),
+        ..Norm::rms("", hidden, epsilon)
+    });
+    router.sharpness = 1.0 / (hidden as f64).sqrt();
+    router.expert_scale = Some(format!("{module}.router.per_expert_scale"));
+    let sizes = [hidden, reader.width("moe_intermediate_size")?];
+    let mut experts = Experts::new(reader.weights, module, router, sizes, activation);
+    let name = format!("{module}.pre_feedforward_layernorm_2");
+    experts.norm = Some(Norm::rms(name, hidden, epsilon));
+    Ok(experts)
 }
 
 /// The last `num_kv_shared_layers` layers, or `otherwise` of them, use the keys and values of the last layer before them that

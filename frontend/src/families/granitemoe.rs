@@ -48,6 +48,7 @@ pub(super) fn experts(parts: &Parts<'_>, module: &str) -> Result<Experts, LoadEr
     let stack =
         |name: &str, from, to| Stack::new(format!("{within}.{name}.weight"), count, from, to);
     Ok(Experts {
+        norm: None,
         router: Router::new(gate, chosen, Scores::SoftmaxChosen),
         inner: Inner::Joined(stack("input_linear", hidden, 2 * inner)),
         down: stack("output_linear", inner, hidden),

@@ -61,19 +61,24 @@ fn decoder(
             return pre_norm(reader, module, attention, mlp);
         }
         let experts = match shared {
-            true => shared_experts(reader, &within)?,
-            false => experts(reader, &within)?,
+            true => shared_experts(reader, &within, false)?,
+            false => experts(reader, &within, false)?,
         };
         pre_norm(reader, module, attention, experts)
     })
 }
 
-/// The experts of the feed-forward part `module`.
-pub(super) fn experts(reader: &Reader<'_>, module: &str) -> Result<Experts, LoadError> {
+/// The experts of the feed-forward part `module`, whose weights add up to 1 if the configuration says
+/// so, or else if `normalised`.
+pub(super) fn experts(
+    reader: &Reader<'_>,
+    module: &str,
+    normalised: bool,
+) -> Result<Experts, LoadError> {
     let hidden = reader.config.hidden;
     let [count, chosen] = reader.experts()?;
     let gate = Linear::new(format!("{module}.gate"), hidden, count, false);
-    let normalised = reader.flag_or("norm_topk_prob", false)?;
+    let normalised = reader.flag_or("norm_topk_prob", normalised)?;
     let router = Router::new(gate, chosen, Scores::Softmax).normalised(normalised);
     let inner = reader.width("moe_intermediate_size")?;
     let activation = reader.activation(Activation::Silu)?;
@@ -87,14 +92,18 @@ pub(super) fn experts(reader: &Reader<'_>, module: &str) -> Result<Experts, Load
 }
 
 /// The same beside a feed-forward part that all tokens use, by a gate.
-pub(super) fn shared_experts(reader: &Reader<'_>, module: &str) -> Result<Experts, LoadError> {
+pub(super) fn shared_experts(
+    reader: &Reader<'_>,
+    module: &str,
+    normalised: bool,
+) -> Result<Experts, LoadError> {
     let hidden = reader.config.hidden;
     let inner = reader.width("shared_expert_intermediate_size")?;
     let name = format!("{module}.shared_expert");
     let gate = Linear::new(format!("{name}_gate"), hidden, 1, false);
     let activation = reader.activation(Activation::Silu)?;
     let mlp = Gated::new(&name, [hidden, inner], false, activation);
-    Ok(experts(reader, module)?.with_shared(mlp, Some(gate)))
+    Ok(experts(reader, module, normalised)?.with_shared(mlp, Some(gate)))
 }
 
 /// Which layers have experts: every `decoder_sparse_step`-th, but for `mlp_only_layers`.

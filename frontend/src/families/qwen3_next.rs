@@ -53,7 +53,7 @@ fn decoder(reader: &Reader<'_>, sparse: Option<Vec<bool>>) -> Result<Decoder, Lo
         };
         let feed_forward: Box<dyn Block> = match &sparse {
             Some(sparse) if sparse[index] => {
-                Box::new(shared_experts(reader, &format!("{module}.mlp"))?)
+                Box::new(shared_experts(reader, &format!("{module}.mlp"), true)?)
             }
             _ => Box::new(parts.gated(module)),
         };

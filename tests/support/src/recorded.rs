@@ -16,6 +16,8 @@ pub struct RecordedCase {
     #[serde(skip)]
     pub name: String,
     config: Value,
+    /// The configuration in the spelling of transformers 4, if that differs.
+    pub older: Option<Value>,
     tensors: serde_json::Map<String, Value>,
     /// The prompt.
     pub ids: Vec<u32>,
@@ -54,7 +56,8 @@ impl RecordedCase {
         [8, self.ids.len() - 1]
     }
 
-    /// Writes the model into `folder`, which is there.
+    /// Writes the model into `folder`, which is there, with config.v4.json beside config.json where the
+    /// older spelling differs.
     ///
     /// # Panics
     /// If it cannot be written.
@@ -68,8 +71,16 @@ impl RecordedCase {
         };
         let tensors: Vec<NewTensor> = self.tensors.iter().map(tensor).collect();
         write_tensors(&folder.join("model.safetensors"), &tensors);
-        fs::write(folder.join("config.json"), self.config.to_string())
-            .expect("the configuration can be written");
+        let configs = [
+            ("config.json", Some(&self.config)),
+            ("config.v4.json", self.older.as_ref()),
+        ];
+        for (name, config) in configs {
+            if let Some(config) = config {
+                fs::write(folder.join(name), config.to_string())
+                    .expect("a configuration can be written");
+            }
+        }
     }
 }
 
