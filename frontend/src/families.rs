@@ -131,10 +131,6 @@ pub(crate) struct Family {
     /// What people call it.
     pub(crate) title: &'static str,
     pub(crate) category: Category,
-    /// The value of `general.architecture` in a GGUF file; empty where such files are not read.
-    pub(crate) gguf: &'static str,
-    /// Whether such a file holds the rows of queries and keys paired for rotary embedding.
-    pub(crate) gguf_paired: bool,
     /// How its tensors are named.
     pub(crate) names: Names,
     /// Reads its decoder.
@@ -334,7 +330,7 @@ pub fn catalogue() -> Vec<FamilyInfo> {
         title: family.title,
         category: family.category,
         model_types: family.model_types,
-        gguf: (!family.gguf.is_empty()).then_some(family.gguf),
+        gguf: crate::gguf::name(family),
     };
     let encoder = |family: &'static EncoderFamily| FamilyInfo {
         id: family.model_types.first().copied().unwrap_or_default(),

@@ -1,6 +1,7 @@
 //! GGUF files: metadata as a configuration, blocks taken apart into a graph's formats, the embedded
 //! tokenizer as a `tokenizer.json`.
 
+mod architectures;
 mod blocks;
 mod names;
 mod read;
@@ -9,11 +10,12 @@ mod settings;
 mod tensors;
 mod vocabulary;
 
-use crate::families::{FAMILIES, Family};
+use crate::families::{self, Family, Kind};
 use crate::map::MappedFile;
 use crate::text::TextFiles;
 use crate::weights::Weights;
 use crate::{LoadError, Text};
+use architectures::{ARCHITECTURES, Architecture};
 use read::{Head, Value};
 use std::path::Path;
 
@@ -33,10 +35,11 @@ pub(crate) fn load(path: &Path) -> Result<Loaded, LoadError> {
         file: path,
         head: &head,
     };
-    let family = metadata.family()?;
-    let described = tensors::describe(&metadata, family)?;
-    let (fields, heads) = settings::fields(&metadata, family, &described)?;
-    let weights = tensors::weights(path, &mapped, &described, family, heads)?;
+    let (architecture, family) = metadata.architecture()?;
+    let described = tensors::describe(&metadata, architecture)?;
+    let (fields, heads) = settings::fields(&metadata, architecture, family, &described)?;
+    let format = (architecture, family.names);
+    let weights = tensors::weights(path, &mapped, &described, format, heads)?;
     drop(head);
     Ok(Loaded {
         family,
@@ -129,21 +132,70 @@ impl<'a> Metadata<'a> {
         value.ok_or_else(|| self.error(field, "is missing"))
     }
 
-    fn family(&self) -> Result<&'static Family, LoadError> {
+    /// The file's architecture and the family that it is read as.
+    fn architecture(&self) -> Result<(&'static Architecture, &'static Family), LoadError> {
         let field = "general.architecture";
         let found = self.required(field, self.text(field)?)?;
-        FAMILIES
-            .iter()
-            .find(|family| family.gguf == found && !found.is_empty())
-            .ok_or_else(|| LoadError::Family {
-                file: self.file.to_path_buf(),
-                field: field.into(),
-                found: found.into(),
-                supported: FAMILIES
-                    .iter()
-                    .filter(|family| !family.gguf.is_empty())
-                    .map(|family| family.gguf.into())
-                    .collect(),
-            })
+        let unknown = || LoadError::Family {
+            file: self.file.to_path_buf(),
+            field: field.into(),
+            found: found.into(),
+            supported: ARCHITECTURES
+                .iter()
+                .map(|architecture| architecture.name.into())
+                .collect(),
+        };
+        let mut known = ARCHITECTURES.iter();
+        let architecture = known.find(|known| known.name == found);
+        let architecture = architecture.ok_or_else(unknown)?;
+        let field = format!("{found}.expert_count");
+        let family = match self.size(&field)? {
+            None | Some(0) => architecture.family,
+            Some(_) => architecture.sparse.ok_or_else(|| {
+                let reason = "mixtures of experts are not supported in GGUF files of this family";
+                self.error(&field, reason)
+            })?,
+        };
+        match families::find(family) {
+            Some(Kind::Decoder(family)) => Ok((architecture, family)),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+/// What GGUF files call the family, if they are read.
+pub(crate) fn name(family: &Family) -> Option<&'static str> {
+    let is_it = |known: &&Architecture| {
+        let mut types = family.model_types.iter();
+        types.any(|name| *name == known.family || Some(*name) == known.sparse)
+    };
+    // A name may stand for several families; most have one of their own.
+    let own = |known: &&Architecture| is_it(known) && family.model_types.contains(&known.name);
+    let mut all = ARCHITECTURES.iter();
+    let found = all.clone().find(own).or_else(|| all.find(is_it));
+    found.map(|known| known.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_architecture_is_a_familys() {
+        for known in ARCHITECTURES {
+            for name in [Some(known.family), known.sparse].into_iter().flatten() {
+                let found = families::find(name);
+                assert!(
+                    matches!(found, Some(Kind::Decoder(_))),
+                    "{name} is no family"
+                );
+            }
+            let implied = serde_json::from_str::<serde_json::Value>(known.implied);
+            assert!(
+                implied.is_ok_and(|implied| implied.is_object()),
+                "{}",
+                known.name
+            );
+        }
     }
 }

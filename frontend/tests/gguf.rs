@@ -7,64 +7,252 @@ mod writer;
 use common::{Run, relative_error};
 use half::{bf16, f16};
 use mlxcel_frontend::{Message, Model, read_tensors};
-use mlxcel_ir::step;
 use mlxcel_ir::weight::dequantize;
+use mlxcel_ir::{HostTensor, step};
 use mlxcel_test_support as support;
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use writer::Writer;
 
-/// A golden checkpoint as a GGUF file with dense tensors of `kind` (0 F32, 1 F16, 30 BF16).
-fn convert(family: &str, kind: u32) -> Writer {
-    let folder = support::golden(family);
-    let architecture = if family.starts_with("qwen3") {
-        "qwen3"
-    } else {
-        "llama"
-    };
-    let key = |name: &str| format!("{architecture}.{name}");
-    let mut writer = Writer::default()
-        .text("general.architecture", architecture)
-        .size(&key("embedding_length"), 64)
-        .size(&key("feed_forward_length"), 128)
-        .size(&key("block_count"), 3)
-        .size(&key("attention.head_count"), 4)
-        .size(&key("attention.head_count_kv"), 2)
-        .size(&key("attention.key_length"), 32)
-        .size(&key("context_length"), 512)
-        .number(&key("attention.layer_norm_rms_epsilon"), 1e-6)
-        .number(&key("rope.freq_base"), 10000.0);
-    let names = [
-        ("model.embed_tokens", "token_embd"),
-        ("model.norm", "output_norm"),
-        ("lm_head", "output"),
-        ("model.layers.", "blk."),
-        ("input_layernorm", "attn_norm"),
-        ("post_attention_layernorm", "ffn_norm"),
-        ("self_attn.o_proj", "attn_output"),
-        ("self_attn.", "attn_"),
-        ("mlp.", "ffn_"),
-        ("_proj", ""),
-    ];
-    let tensors = read_tensors(&folder.join("model.safetensors")).expect("tensors");
+/// What the writers of GGUF files make of a checkpoint of some architecture.
+#[derive(Default)]
+struct Conversion {
+    /// Whether neighbouring rows of queries and keys turn together.
+    paired: bool,
+    /// Whether the weights of norms grow by 1.
+    about_one: bool,
+    /// Parts of names that change before those of all architectures do.
+    names: &'static [(&'static str, &'static str)],
+    /// Fields of the configuration that become metadata.
+    metadata: &'static [(&'static str, &'static str)],
+}
+
+/// Parts of names that change in all architectures.
+const NAMES: &[(&str, &str)] = &[
+    ("model.embed_tokens", "token_embd"),
+    ("model.norm", "output_norm"),
+    ("lm_head", "output"),
+    ("model.layers.", "blk."),
+    ("input_layernorm", "attn_norm"),
+    ("post_attention_layernorm", "ffn_norm"),
+    ("self_attn.o_proj", "attn_output"),
+    ("self_attn.", "attn_"),
+    ("mlp.", "ffn_"),
+    ("_proj", ""),
+];
+/// Fields of configurations that become metadata in all architectures.
+const METADATA: &[(&str, &str)] = &[
+    ("hidden_size", "embedding_length"),
+    ("intermediate_size", "feed_forward_length"),
+    ("num_hidden_layers", "block_count"),
+    ("num_attention_heads", "attention.head_count"),
+    ("num_key_value_heads", "attention.head_count_kv"),
+    ("head_dim", "attention.key_length"),
+    ("max_position_embeddings", "context_length"),
+    ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+    ("layer_norm_eps", "attention.layer_norm_epsilon"),
+    ("norm_eps", "attention.layer_norm_epsilon"),
+    ("norm_epsilon", "attention.layer_norm_epsilon"),
+    ("num_local_experts", "expert_count"),
+    ("num_experts", "expert_count"),
+    ("num_experts_per_tok", "expert_used_count"),
+    ("moe_intermediate_size", "expert_feed_forward_length"),
+    (
+        "shared_expert_intermediate_size",
+        "expert_shared_feed_forward_length",
+    ),
+    ("sliding_window", "attention.sliding_window"),
+];
+const SANDWICH: &[(&str, &str)] = &[
+    ("post_attention_layernorm", "post_attention_norm"),
+    ("pre_feedforward_layernorm", "ffn_norm"),
+    ("post_feedforward_layernorm", "post_ffw_norm"),
+];
+const EXPERTS: &[(&str, &str)] = &[
+    ("mlp.gate.", "ffn_gate_inp."),
+    ("mlp.experts.gate_proj", "ffn_gate_exps"),
+    ("mlp.experts.up_proj", "ffn_up_exps"),
+    ("mlp.experts.down_proj", "ffn_down_exps"),
+];
+
+fn conversion(architecture: &str) -> Conversion {
+    let plain = Conversion::default();
+    match architecture {
+        "arcee" | "smollm3" => Conversion {
+            paired: true,
+            ..plain
+        },
+        "cohere2" => Conversion {
+            metadata: &[("logit_scale", "logit_scale")],
+            ..plain
+        },
+        "exaone4" | "olmo2" => Conversion {
+            names: SANDWICH,
+            ..plain
+        },
+        "gemma" | "nemotron" => Conversion {
+            about_one: true,
+            ..plain
+        },
+        "gemma2" | "gemma3" => Conversion {
+            about_one: true,
+            names: SANDWICH,
+            metadata: &[
+                ("attn_logit_softcapping", "attn_logit_softcapping"),
+                ("final_logit_softcapping", "final_logit_softcapping"),
+            ],
+            ..plain
+        },
+        "glm4" => Conversion {
+            names: &[
+                ("post_self_attn_layernorm", "post_attention_norm"),
+                ("post_mlp_layernorm", "post_ffw_norm"),
+                ("mlp.gate_up_proj", "ffn_up"),
+            ],
+            ..plain
+        },
+        "granite" => Conversion {
+            paired: true,
+            metadata: &[
+                ("attention_multiplier", "attention.scale"),
+                ("embedding_multiplier", "embedding_scale"),
+                ("residual_multiplier", "residual_scale"),
+                ("logits_scaling", "logit_scale"),
+            ],
+            ..plain
+        },
+        "hunyuan-dense" => Conversion {
+            names: &[("query_layernorm", "q_norm"), ("key_layernorm", "k_norm")],
+            ..plain
+        },
+        "llama" => Conversion {
+            paired: true,
+            names: &[
+                ("block_sparse_moe.gate.", "ffn_gate_inp."),
+                ("block_sparse_moe.experts.w1", "ffn_gate_exps"),
+                ("block_sparse_moe.experts.w2", "ffn_down_exps"),
+                ("block_sparse_moe.experts.w3", "ffn_up_exps"),
+            ],
+            ..plain
+        },
+        "phi3" => Conversion {
+            names: &[("mlp.gate_up_proj", "ffn_up")],
+            ..plain
+        },
+        "qwen2moe" => Conversion {
+            names: &[
+                ("mlp.gate.", "ffn_gate_inp."),
+                ("mlp.experts.gate_proj", "ffn_gate_exps"),
+                ("mlp.experts.up_proj", "ffn_up_exps"),
+                ("mlp.experts.down_proj", "ffn_down_exps"),
+                ("mlp.shared_expert_gate", "ffn_gate_inp_shexp"),
+                ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
+                ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
+                ("mlp.shared_expert.down_proj", "ffn_down_shexp"),
+            ],
+            ..plain
+        },
+        "qwen3moe" | "olmoe" => Conversion {
+            names: EXPERTS,
+            ..plain
+        },
+        "seed_oss" => Conversion {
+            names: &[("post_attention_layernorm", "post_attention_norm")],
+            ..plain
+        },
+        "starcoder2" => Conversion {
+            names: &[("mlp.c_fc", "ffn_up"), ("mlp.c_proj", "ffn_down")],
+            ..plain
+        },
+        _ => plain,
+    }
+}
+
+/// `P.experts.N.S` as `P.experts.S` and N.
+fn expert(name: &str) -> Option<(String, usize)> {
+    let (before, after) = name.split_once(".experts.")?;
+    let (number, rest) = after.split_once('.')?;
+    Some((format!("{before}.experts.{rest}"), number.parse().ok()?))
+}
+
+/// Tensors with the experts of a layer as one, in order.
+fn stacked(tensors: BTreeMap<String, HostTensor>) -> BTreeMap<String, (Vec<usize>, Vec<f64>)> {
+    let mut all = BTreeMap::new();
+    let mut experts: BTreeMap<String, BTreeMap<usize, HostTensor>> = BTreeMap::new();
     for (name, tensor) in tensors {
-        let mut numbers = tensor.to_f64();
-        let short = names
-            .iter()
-            .fold(name.clone(), |name, (from, to)| name.replace(from, to));
-        // As converters to GGUF do for Llama: neighbours turn together.
-        if architecture == "llama" && (name.contains("q_proj") || name.contains("k_proj")) {
-            let width = tensor.shape[1];
-            let rows: Vec<&[f64]> = numbers.chunks(width).collect();
+        match expert(&name) {
+            Some((name, number)) => drop(experts.entry(name).or_default().insert(number, tensor)),
+            None => drop(all.insert(name, (tensor.shape.clone(), tensor.to_f64()))),
+        }
+    }
+    for (name, experts) in experts {
+        let mut shape = vec![experts.len()];
+        shape.extend(&experts[&0].shape);
+        let numbers = experts.values().flat_map(HostTensor::to_f64).collect();
+        all.insert(name, (shape, numbers));
+    }
+    all
+}
+
+/// The checkpoint in `folder` as a GGUF file of `architecture` with dense matrices of `kind` (0 F32,
+/// 1 F16, 30 BF16).
+fn convert(folder: &Path, architecture: &str, kind: u32) -> Writer {
+    let config = std::fs::read(folder.join("config.json")).expect("a configuration");
+    let config: Value = serde_json::from_slice(&config).expect("JSON");
+    let rule = conversion(architecture);
+    let mut writer = Writer::default().text("general.architecture", architecture);
+    for (field, name) in METADATA.iter().chain(rule.metadata) {
+        let key = format!("{architecture}.{name}");
+        match &config[field] {
+            Value::Number(number) if number.is_u64() => {
+                writer = writer.size(&key, number.as_u64().unwrap_or(0) as usize);
+            }
+            Value::Number(number) => {
+                writer = writer.number(&key, number.as_f64().unwrap_or(0.0) as f32);
+            }
+            _ => {}
+        }
+    }
+    let size = |name: &str| config[name].as_u64().map(|size| size as usize);
+    let heads = size("num_attention_heads").expect("heads");
+    let width = size("head_dim").unwrap_or(size("hidden_size").expect("a width") / heads);
+    let rope = &config["rope_parameters"];
+    let full = match &rope["full_attention"] {
+        Value::Null => rope,
+        full => full,
+    };
+    let base = full["rope_theta"].as_f64().expect("a base");
+    let share = full["partial_rotary_factor"].as_f64().unwrap_or(1.0);
+    writer = writer
+        .number(&format!("{architecture}.rope.freq_base"), base as f32)
+        .size(
+            &format!("{architecture}.rope.dimension_count"),
+            (width as f64 * share) as usize,
+        );
+    let tensors = read_tensors(&folder.join("model.safetensors")).expect("tensors");
+    for (name, (mut shape, mut numbers)) in stacked(tensors) {
+        let names = rule.names.iter().chain(NAMES);
+        let short = names.fold(name.clone(), |name, (from, to)| name.replace(from, to));
+        if rule.paired && (name.contains("q_proj") || name.contains("k_proj")) {
+            let row = numbers.len() / shape[0];
+            let rows: Vec<&[f64]> = numbers.chunks(row).collect();
             let mut paired = Vec::new();
-            for head in rows.chunks(32) {
-                for pair in 0..16 {
+            for head in rows.chunks(width) {
+                for pair in 0..width / 2 {
                     paired.extend_from_slice(head[pair]);
-                    paired.extend_from_slice(head[16 + pair]);
+                    paired.extend_from_slice(head[width / 2 + pair]);
                 }
             }
             numbers = paired;
         }
-        let kind = if tensor.shape.len() == 1 { 0 } else { kind };
+        if rule.about_one && name.ends_with("norm.weight") {
+            numbers.iter_mut().for_each(|number| *number += 1.0);
+        }
+        if name.ends_with("shared_expert_gate.weight") {
+            shape.remove(0);
+        }
+        let kind = if shape.len() == 1 { 0 } else { kind };
         let bytes = match kind {
             0 => numbers
                 .iter()
@@ -79,7 +267,7 @@ fn convert(family: &str, kind: u32) -> Writer {
                 .flat_map(|&x| bf16::from_f64(x).to_le_bytes())
                 .collect(),
         };
-        writer = writer.tensor(&short, &tensor.shape, kind, bytes);
+        writer = writer.tensor(&short, &shape, kind, bytes);
     }
     writer
 }
@@ -92,23 +280,52 @@ fn write(folder: &Path, writer: Writer) -> PathBuf {
 
 #[test]
 fn dense_files_give_the_checkpoints_logits() {
-    let check = |family: &str, kind: u32, budget: f64| {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = write(folder.path(), convert(family, kind));
+    let check = |folder: PathBuf, architecture: &str, kind: u32, budget: f64| {
+        let other = tempfile::tempdir().expect("a folder");
+        let file = write(other.path(), convert(&folder, architecture, kind));
         let model = Model::load(&file).unwrap_or_else(|error| panic!("{error}"));
-        let expected = support::golden(family).join("expected.safetensors");
+        let expected = folder.join("expected.safetensors");
         let expected = read_tensors(&expected).expect("recorded values");
-        let prompt = expected["p9.input_ids"].to_f64();
-        let prompt: Vec<i32> = prompt.into_iter().map(|id| id as i32).collect();
-        let got = Run::new(&model, 1, 16).step(&[prompt], &[0]);
-        let error = relative_error(&got[step::LOGITS], &expected["p9.logits"].to_f64());
-        assert!(error <= budget, "{family}, type {kind}: {error:.3e}");
+        for length in ["p9", "p45"] {
+            let prompt = expected[&format!("{length}.input_ids")].to_f64();
+            let prompt: Vec<i32> = prompt.into_iter().map(|id| id as i32).collect();
+            let got = Run::new(&model, 1, 64).step(&[prompt], &[0]);
+            let logits = expected[&format!("{length}.logits")].to_f64();
+            let error = relative_error(&got[step::LOGITS], &logits);
+            assert!(
+                error <= budget,
+                "{architecture}, type {kind}, {length}: {error:.3e}"
+            );
+        }
     };
-    check("llama", 0, 1e-5);
-    check("qwen3", 0, 1e-5);
+    let golden = |architecture: &str, name: &str| {
+        check(support::golden(name), architecture, 0, 1e-5);
+    };
+    golden("cohere2", "cohere2");
+    golden("ernie4_5", "ernie4_5");
+    golden("gemma2", "gemma2");
+    golden("gemma3", "gemma3_text");
+    golden("granite", "granite");
+    golden("hunyuan-dense", "hunyuan_v1_dense");
+    golden("llama", "llama");
+    golden("llama", "mixtral");
+    golden("nemotron", "nemotron");
+    golden("olmo2", "olmo2");
+    golden("phi3", "phi3");
+    golden("qwen2", "qwen2");
+    golden("qwen3", "qwen3");
+    golden("qwen3moe", "qwen3_moe");
+    golden("smollm3", "smollm3");
+    check(support::families().join("gemma"), "gemma", 0, 1e-5);
+    check(
+        support::families().join("starcoder2"),
+        "starcoder2",
+        0,
+        1e-5,
+    );
     // The goldens' numbers are bfloat16 numbers; float16 loses the smallest of them.
-    check("llama", 30, 1e-5);
-    check("llama", 1, 1e-3);
+    check(support::golden("llama"), "llama", 30, 1e-5);
+    check(support::golden("llama"), "llama", 1, 1e-3);
 }
 
 #[test]
@@ -121,7 +338,7 @@ fn broken_files_are_refused() {
             assert!(error.contains(part), "`{part}` is not in: {error}");
         }
     };
-    let good = || convert("llama", 0);
+    let good = || convert(&support::golden("llama"), "llama", 0);
     let tensor = |kind, bytes| {
         Writer::default()
             .text("general.architecture", "llama")
@@ -165,7 +382,7 @@ fn broken_files_are_refused() {
 
 #[test]
 fn broken_containers_are_refused() {
-    let good = convert("llama", 0).finish();
+    let good = convert(&support::golden("llama"), "llama", 0).finish();
     let check = |bytes: &[u8], expect: &[&str]| {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("model.gguf");

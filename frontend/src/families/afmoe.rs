@@ -11,8 +11,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["afmoe"],
     title: "AFMoE (Trinity)",
     category: Category::Experts,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

@@ -11,8 +11,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["arcee"],
     title: "Arcee",
     category: Category::Dense,
-    gguf: "arcee",
-    gguf_paired: true,
     names: Names::MODEL,
     decoder,
 };

@@ -11,8 +11,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["bamba"],
     title: "Bamba",
     category: Category::Recurrent,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

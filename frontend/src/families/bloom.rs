@@ -10,8 +10,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["bloom"],
     title: "BLOOM",
     category: Category::Dense,
-    gguf: "",
-    gguf_paired: false,
     names: Names {
         root: "transformer",
         transposed: &[],

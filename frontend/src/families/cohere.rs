@@ -11,8 +11,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["cohere"],
     title: "Command R",
     category: Category::Dense,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

@@ -11,8 +11,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["cohere2"],
     title: "Command R7B",
     category: Category::Dense,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

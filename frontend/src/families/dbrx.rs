@@ -15,8 +15,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["dbrx"],
     title: "DBRX",
     category: Category::Experts,
-    gguf: "",
-    gguf_paired: false,
     names: Names {
         root: "transformer",
         transposed: &[],

@@ -14,8 +14,6 @@ pub(super) const V2: Family = Family {
     model_types: &["deepseek_v2"],
     title: "DeepSeek-V2",
     category: Category::Experts,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder: |reader| decoder(reader, true, 0, softmax_router),
 };

@@ -11,8 +11,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["dots1"],
     title: "dots.llm1",
     category: Category::Experts,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

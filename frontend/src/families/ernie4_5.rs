@@ -10,8 +10,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["ernie4_5"],
     title: "ERNIE 4.5",
     category: Category::Dense,
-    gguf: "ernie4_5",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

@@ -9,8 +9,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["ernie4_5_moe"],
     title: "ERNIE 4.5 MoE",
     category: Category::Experts,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

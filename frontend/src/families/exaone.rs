@@ -10,8 +10,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["exaone"],
     title: "EXAONE",
     category: Category::Dense,
-    gguf: "",
-    gguf_paired: false,
     names: NAMES,
     decoder,
 };

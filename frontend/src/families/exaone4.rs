@@ -11,8 +11,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["exaone4"],
     title: "EXAONE 4",
     category: Category::Dense,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

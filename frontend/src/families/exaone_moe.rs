@@ -11,8 +11,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["exaone_moe"],
     title: "K-EXAONE",
     category: Category::Experts,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

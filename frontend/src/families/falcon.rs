@@ -11,8 +11,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["falcon"],
     title: "Falcon",
     category: Category::Dense,
-    gguf: "",
-    gguf_paired: false,
     names: Names {
         root: "transformer",
         transposed: &[],

@@ -11,8 +11,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["falcon_h1"],
     title: "Falcon-H1",
     category: Category::Recurrent,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

@@ -10,8 +10,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["gemma2"],
     title: "Gemma 2",
     category: Category::Dense,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

@@ -15,8 +15,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["gemma3n_text", "gemma3n"],
     title: "Gemma 3n",
     category: Category::Dense,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

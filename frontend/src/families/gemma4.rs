@@ -15,8 +15,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["gemma4_text", "gemma4"],
     title: "Gemma 4",
     category: Category::Dense,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

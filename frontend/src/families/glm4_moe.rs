@@ -11,8 +11,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["glm4_moe"],
     title: "GLM-4.5",
     category: Category::Experts,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

@@ -12,8 +12,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["gpt2"],
     title: "GPT-2",
     category: Category::Dense,
-    gguf: "",
-    gguf_paired: false,
     names: Names {
         root: "transformer",
         transposed: &["c_attn.weight", "c_proj.weight", "c_fc.weight"],

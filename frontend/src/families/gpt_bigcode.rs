@@ -9,8 +9,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["gpt_bigcode"],
     title: "GPT BigCode",
     category: Category::Dense,
-    gguf: "",
-    gguf_paired: false,
     names: Names {
         root: "transformer",
         transposed: &[],

@@ -11,8 +11,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["gpt_neox"],
     title: "GPT-NeoX",
     category: Category::Dense,
-    gguf: "",
-    gguf_paired: false,
     names: Names {
         root: "gpt_neox",
         transposed: &[],

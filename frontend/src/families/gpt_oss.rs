@@ -11,8 +11,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["gpt_oss"],
     title: "gpt-oss",
     category: Category::Experts,
-    gguf: "",
-    gguf_paired: false,
     names: Names {
         transposed: &["experts.gate_up_proj", "experts.down_proj"],
         ..Names::MODEL

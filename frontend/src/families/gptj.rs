@@ -11,8 +11,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["gptj"],
     title: "GPT-J",
     category: Category::Dense,
-    gguf: "",
-    gguf_paired: false,
     names: Names {
         root: "transformer",
         transposed: &[],

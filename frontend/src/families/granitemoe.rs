@@ -13,8 +13,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["granitemoe", "granitemoeshared"],
     title: "Granite MoE",
     category: Category::Experts,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

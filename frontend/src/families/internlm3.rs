@@ -10,8 +10,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["internlm3"],
     title: "InternLM3",
     category: Category::Dense,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

@@ -13,8 +13,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["jamba"],
     title: "Jamba",
     category: Category::Recurrent,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

@@ -13,8 +13,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["lfm2"],
     title: "LFM2",
     category: Category::Recurrent,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder: |reader| {
         let inner = inner(reader)?;

@@ -10,8 +10,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["llama"],
     title: "Llama",
     category: Category::Dense,
-    gguf: "llama",
-    gguf_paired: true,
     names: Names::MODEL,
     decoder,
 };

@@ -12,8 +12,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["llama4_text", "llama4"],
     title: "Llama 4",
     category: Category::Experts,
-    gguf: "",
-    gguf_paired: false,
     names: Names {
         transposed: &["experts.gate_up_proj", "experts.down_proj"],
         ..Names::MODEL

@@ -13,8 +13,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["mamba"],
     title: "Mamba",
     category: Category::Recurrent,
-    gguf: "",
-    gguf_paired: false,
     names: Names {
         root: "backbone",
         transposed: &[],

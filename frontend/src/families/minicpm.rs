@@ -12,8 +12,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["minicpm"],
     title: "MiniCPM",
     category: Category::Dense,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

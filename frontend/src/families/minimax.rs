@@ -11,8 +11,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["minimax", "minimax_text_01"],
     title: "MiniMax-Text-01",
     category: Category::Recurrent,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

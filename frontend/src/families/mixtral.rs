@@ -11,8 +11,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["mixtral"],
     title: "Mixtral",
     category: Category::Experts,
-    gguf: "",
-    gguf_paired: true,
     names: Names::MODEL,
     decoder,
 };

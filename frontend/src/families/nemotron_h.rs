@@ -17,8 +17,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["nemotron_h"],
     title: "Nemotron-H",
     category: Category::Recurrent,
-    gguf: "",
-    gguf_paired: false,
     names: Names {
         root: "backbone",
         transposed: &[],

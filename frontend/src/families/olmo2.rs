@@ -11,8 +11,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["olmo2"],
     title: "OLMo 2",
     category: Category::Dense,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

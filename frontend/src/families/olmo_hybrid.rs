@@ -13,8 +13,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["olmo_hybrid"],
     title: "OLMo Hybrid",
     category: Category::Recurrent,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

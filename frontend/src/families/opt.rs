@@ -13,8 +13,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["opt"],
     title: "OPT",
     category: Category::Dense,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

@@ -11,8 +11,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["phimoe"],
     title: "Phi-3.5-MoE",
     category: Category::Experts,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

@@ -11,8 +11,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["qwen2"],
     title: "Qwen2",
     category: Category::Dense,
-    gguf: "qwen2",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

@@ -12,8 +12,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["qwen2_moe"],
     title: "Qwen2-MoE",
     category: Category::Experts,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder: |reader| {
         let bias = reader.flag_or("qkv_bias", true)?;

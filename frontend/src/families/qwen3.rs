@@ -10,8 +10,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["qwen3"],
     title: "Qwen3",
     category: Category::Dense,
-    gguf: "qwen3",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

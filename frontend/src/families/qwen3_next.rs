@@ -13,8 +13,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["qwen3_next"],
     title: "Qwen3-Next",
     category: Category::Recurrent,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder: |reader| decoder(reader, Some(sparse(reader)?)),
 };

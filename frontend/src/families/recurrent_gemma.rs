@@ -14,8 +14,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["recurrent_gemma"],
     title: "RecurrentGemma",
     category: Category::Recurrent,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

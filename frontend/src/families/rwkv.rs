@@ -9,8 +9,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["rwkv"],
     title: "RWKV-4",
     category: Category::Recurrent,
-    gguf: "",
-    gguf_paired: false,
     names: Names {
         root: "rwkv",
         transposed: &[],

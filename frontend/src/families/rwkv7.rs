@@ -10,8 +10,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["rwkv7"],
     title: "RWKV-7",
     category: Category::Recurrent,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

@@ -10,8 +10,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["smollm3"],
     title: "SmolLM3",
     category: Category::Dense,
-    gguf: "smollm3",
-    gguf_paired: true,
     names: Names::MODEL,
     decoder,
 };

@@ -10,8 +10,6 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["starcoder2"],
     title: "StarCoder2",
     category: Category::Dense,
-    gguf: "",
-    gguf_paired: false,
     names: Names::MODEL,
     decoder,
 };

@@ -24,8 +24,9 @@ const LAYER: &[(&str, &str)] = &[
 /// Factors of rotary frequencies, which a file holds in place of the settings of Llama 3.
 pub(super) const ROPE_FACTORS: &str = "rope_freqs.weight";
 
-/// The checkpoint's name for the tensor `name`, or `None` for one that no family here has.
-pub(super) fn checkpoint_name(name: &str) -> Option<String> {
+/// The checkpoint's name for the tensor `name` of a file whose layers have `own` names before the
+/// common ones, or `None` for one that no family here has.
+pub(super) fn checkpoint_name(name: &str, own: &[(&str, &'static str)]) -> Option<String> {
     let (module, part) = name.rsplit_once('.')?;
     if !matches!(part, "weight" | "bias") {
         return None;
@@ -39,10 +40,8 @@ pub(super) fn checkpoint_name(name: &str) -> Option<String> {
         Some(rest) => {
             let (layer, module) = rest.split_once('.')?;
             let layer: usize = layer.parse().ok()?;
-            Some(format!(
-                "model.layers.{layer}.{}.{part}",
-                find(LAYER, module)?
-            ))
+            let module = find(own, module).or_else(|| find(LAYER, module))?;
+            Some(format!("model.layers.{layer}.{module}.{part}"))
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Tensors of a file: descriptions checked against the data, then mapped or repacked.
 
-use super::Metadata;
 use super::blocks::Blocks;
 use super::names::{ROPE_FACTORS, checkpoint_name};
 use super::repack::repack;
+use super::{Architecture, Metadata};
 use crate::LoadError;
-use crate::families::Family;
+use crate::families::Names;
 use crate::map::MappedFile;
 use crate::weights::{Bytes, Stored, Weights};
 use mlxcel_ir::{DType, WeightDecl, WeightFormat};
@@ -92,7 +92,7 @@ fn form(kind: u32) -> (Result<Form, String>, usize, usize) {
 /// file; each lies within the data and overlaps no other.
 pub(super) fn describe<'a>(
     metadata: &Metadata<'a>,
-    family: &Family,
+    architecture: &Architecture,
 ) -> Result<Vec<Described<'a>>, LoadError> {
     let mut described = Vec::new();
     let mut names = HashSet::new();
@@ -104,8 +104,12 @@ pub(super) fn describe<'a>(
         };
         let checkpoint_name = match tensor.name {
             ROPE_FACTORS => ROPE_FACTORS.to_string(),
-            name => checkpoint_name(name)
-                .ok_or_else(|| fail(format!("belongs to no part of a {} model", family.name())))?,
+            name => checkpoint_name(name, architecture.names).ok_or_else(|| {
+                fail(format!(
+                    "belongs to no part of a {} model",
+                    architecture.name
+                ))
+            })?,
         };
         if !names.insert(checkpoint_name.clone()) {
             return Err(fail("is described twice".into()));
@@ -143,6 +147,11 @@ pub(super) fn describe<'a>(
                 metadata.head.data.len()
             )));
         };
+        let mut shape = shape;
+        // A layer that gives one number is written as a vector.
+        if checkpoint_name.ends_with(".shared_expert_gate.weight") && shape.len() == 1 {
+            shape.insert(0, 1);
+        }
         described.push(Described {
             name: tensor.name,
             checkpoint_name,
@@ -176,7 +185,7 @@ pub(super) fn weights(
     path: &Path,
     mapped: &MappedFile,
     described: &[Described<'_>],
-    family: &Family,
+    (architecture, names): (&Architecture, Names),
     heads: [usize; 3],
 ) -> Result<Weights, LoadError> {
     let mut stored = HashMap::new();
@@ -193,7 +202,7 @@ pub(super) fn weights(
                 continue;
             }
         };
-        let source = RowOrder::of(family, heads, tensor);
+        let source = RowOrder::of(architecture, heads, tensor);
         let declare = |format| WeightDecl {
             name: name.clone(),
             shape: tensor.shape.clone(),
@@ -202,6 +211,23 @@ pub(super) fn weights(
         if matches!(form, Form::Blocks(_)) && tensor.shape.len() < 2 {
             let reason = "is a vector in blocks; only matrices are supported in that form";
             refused.insert(name, (path.to_path_buf(), reason.into()));
+            continue;
+        }
+        if architecture.about_one && name.ends_with("norm.weight") {
+            let Some(numbers) = tensor.floats() else {
+                let reason = "is the weight of a norm and not stored as F32";
+                refused.insert(name, (path.to_path_buf(), reason.into()));
+                continue;
+            };
+            let numbers: Vec<f32> = numbers.iter().map(|number| (number - 1.0) as f32).collect();
+            let weight = Stored {
+                file: path.to_path_buf(),
+                declaration: declare(WeightFormat::Dense(DType::F32)),
+                values: Bytes::owned(bytemuck::cast_slice(&numbers)),
+                scales: Bytes::Empty,
+                biases: Bytes::Empty,
+            };
+            stored.insert(name.clone(), weight);
             continue;
         }
         let rows = tensor.shape.first().copied().unwrap_or(1).max(1);
@@ -247,7 +273,7 @@ pub(super) fn weights(
         };
         stored.insert(name, weight);
     }
-    Ok(Weights::new(path, family.names, stored, refused))
+    Ok(Weights::new(path, names, stored, refused))
 }
 
 /// Which row of the file a row of the weight is.
@@ -261,7 +287,7 @@ enum RowOrder {
 }
 
 impl RowOrder {
-    fn of(family: &Family, sizes: [usize; 3], tensor: &Described<'_>) -> Self {
+    fn of(architecture: &Architecture, sizes: [usize; 3], tensor: &Described<'_>) -> Self {
         let [heads, kv_heads, head_dim] = sizes;
         let heads = if tensor.checkpoint_name.contains(".q_proj.") {
             heads
@@ -272,7 +298,7 @@ impl RowOrder {
         };
         let rows = tensor.shape.first().copied().unwrap_or(0);
         // A wrong shape is reported when the graph asks for the tensor.
-        match family.gguf_paired && heads.checked_mul(head_dim) == Some(rows) {
+        match architecture.paired && heads.checked_mul(head_dim) == Some(rows) {
             true => RowOrder::Paired { head_dim },
             false => RowOrder::Kept,
         }
