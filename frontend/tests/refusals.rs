@@ -105,7 +105,7 @@ fn configurations() {
     check_config("hidden_size", json!(0), &["whole number from 1"]);
     check_config("num_hidden_layers", json!(u64::MAX), &["whole number"]);
     check_config("num_key_value_heads", json!(3), &["does not divide"]);
-    check_config("head_dim", json!(1), &["head_dim", "cannot turn"]);
+    check_config("head_dim", json!(31), &["even"]);
     check_config("rms_norm_eps", json!(-1.0), &["greater than zero"]);
     check_config("hidden_act", json!("swirl"), &["`swirl`", "silu"]);
     check_config(
