@@ -9,6 +9,10 @@
 //! start `i32[B]`, length `i32[B]`, then one buffer per entry of [`Manifest::buffers`]. It returns
 //! its [`Function::outputs`] in order, then the buffers, updated in place.
 
+mod kernel;
+
+pub use kernel::{Kernel, KernelBuffer, Pattern, Role, stored};
+
 use mlxcel_ir::weight::Code;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

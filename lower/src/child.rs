@@ -84,7 +84,7 @@ fn compile(request: &Request) -> Result<Message, CompileError> {
         .map(|function| function.read())
         .collect::<Result<Vec<_>, _>>()?;
     let session = Session::open(&request.library, &request.flags)?;
-    let emitted = emit::module(session.context(), &functions)?;
+    let emitted = emit::module(session.context(), &functions, request.kernels)?;
     let found: Arc<Mutex<Vec<Diagnostic>>> = Arc::default();
     let valid = session.verify(&emitted.module, &found);
     for diagnostic in found.lock().iter().flat_map(|found| found.iter()) {

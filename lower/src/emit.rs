@@ -8,6 +8,7 @@ mod body;
 mod codes;
 mod element;
 mod function;
+mod kernel;
 mod linear;
 mod memory;
 mod module;

@@ -39,6 +39,7 @@ pub(crate) fn compile(
     let request = Request {
         library,
         flags: all_flags,
+        kernels: target.has_kernels(),
         functions: functions.iter().map(FunctionText::from).collect(),
         output: folder.path().join("module.vmfb"),
         statistics,

@@ -12,6 +12,8 @@ pub(crate) struct Request {
     pub(crate) library: PathBuf,
     /// The compiler's flags.
     pub(crate) flags: Vec<String>,
+    /// Whether what the runtime has kernels for is left to them.
+    pub(crate) kernels: bool,
     /// The functions of the module.
     pub(crate) functions: Vec<FunctionText>,
     /// The file to write the compiled module to.

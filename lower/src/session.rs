@@ -11,7 +11,16 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// The dialects that modules are built of.
-const DIALECTS: [&str; 5] = ["stablehlo", "chlo", "func", "util", "flow"];
+const DIALECTS: [&str; 8] = [
+    "stablehlo",
+    "chlo",
+    "func",
+    "util",
+    "flow",
+    "stream",
+    "memref",
+    "arith",
+];
 
 /// A session with the flags of one target.
 pub(crate) struct Session {

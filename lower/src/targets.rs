@@ -108,6 +108,7 @@ static FAMILIES: [Family; 5] = [
 pub struct Target {
     family: &'static Family,
     chip: &'static Chip,
+    kernels: bool,
 }
 
 impl Target {
@@ -133,16 +134,35 @@ impl Target {
                 chip: wanted.to_string(),
                 known: family.chips.iter().map(|chip| chip.name).collect(),
             })?;
-        Ok(Self { family, chip })
+        Ok(Self::of(family, chip))
     }
 
     /// The machine that compiles.
     pub fn host() -> Self {
         let family = &FAMILIES[0];
+        Self::of(family, &family.chips[0])
+    }
+
+    fn of(family: &'static Family, chip: &'static Chip) -> Self {
         Self {
             family,
-            chip: &family.chips[0],
+            chip,
+            kernels: family.name == FAMILIES[0].name,
         }
+    }
+
+    /// The same target with all code made by the compiler: the module calls no kernel of the runtime.
+    pub fn without_kernels(self) -> Self {
+        Self {
+            kernels: false,
+            ..self
+        }
+    }
+
+    /// Whether a module calls kernels of the runtime for what it has kernels for. On processors it
+    /// does.
+    pub fn has_kernels(&self) -> bool {
+        self.kernels
     }
 
     /// The names of all targets.

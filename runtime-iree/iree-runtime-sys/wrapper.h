@@ -2,6 +2,7 @@
 #include "iree/async/util/proactor_pool.h"
 #include "iree/hal/api.h"
 #include "iree/hal/drivers/init.h"
+#include "iree/hal/drivers/local_sync/sync_device.h"
 #include "iree/hal/drivers/local_task/task_device.h"
 #include "iree/hal/local/loaders/registration/init.h"
 #include "iree/hal/local/executable_plugin_manager.h"

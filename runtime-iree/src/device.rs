@@ -1,7 +1,8 @@
 //! Devices: the processors and GPUs that execute compiled modules.
 
+use crate::kernel::Kernels;
 use crate::status::{check, view};
-use crate::{Error, local_task};
+use crate::{Error, local};
 use mlxcel_iree_runtime_sys as sys;
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -114,6 +115,8 @@ pub struct Device(Arc<Handle>);
 struct Handle {
     spec: DeviceSpec,
     device: *mut sys::iree_hal_device_t,
+    /// Dropped after the device, which calls them.
+    kernels: Kernels,
 }
 
 // SAFETY: IREE's devices are reference-counted atomically and documented as thread-safe.
@@ -154,21 +157,27 @@ impl Device {
             message,
         };
         let pool = ProactorPool::new().map_err(unavailable)?;
+        let threads = match spec {
+            DeviceSpec::LocalTask {
+                threads: Some(threads),
+            } => threads.get(),
+            DeviceSpec::LocalTask { threads: None } => threads_from_environment()?,
+            DeviceSpec::LocalSync | DeviceSpec::Gpu { .. } => 1,
+        };
+        let kernels = Kernels::new(threads);
         let device = match spec {
-            DeviceSpec::LocalTask { threads } => {
-                let threads = match threads {
-                    Some(threads) => threads.get(),
-                    None => threads_from_environment()?,
-                };
-                local_task::create(threads, &pool.parameters())
-            }
-            DeviceSpec::LocalSync => create("local-sync", 0, &pool.parameters()),
+            DeviceSpec::LocalTask { .. } => local::task(threads, &kernels, &pool.parameters()),
+            DeviceSpec::LocalSync => local::sync(&kernels, &pool.parameters()),
             DeviceSpec::Gpu { driver, ordinal } => {
                 create(driver.name(), ordinal, &pool.parameters())
             }
         }
         .map_err(unavailable)?;
-        Ok(Self(Arc::new(Handle { spec, device })))
+        Ok(Self(Arc::new(Handle {
+            spec,
+            device,
+            kernels,
+        })))
     }
 
     /// Opens this machine's processor with a thread for each of its cores.
@@ -182,6 +191,11 @@ impl Device {
     /// Which device this is.
     pub fn spec(&self) -> DeviceSpec {
         self.0.spec
+    }
+
+    /// Why a kernel failed since the last question.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.0.kernels.failure()
     }
 
     /// IREE's device, valid while `self` lives.

@@ -164,7 +164,10 @@ impl Module {
             .call(&target.raw, inputs)
             .map_err(|message| Error::Call {
                 function: function.to_string(),
-                message,
+                message: match self.device.failure() {
+                    Some(reason) => format!("{message}: {reason}"),
+                    None => message,
+                },
             })
     }
 }

@@ -3,19 +3,18 @@
 use super::attention::{Scores, Sight};
 use super::element::Tensor;
 use super::function::kind;
+use super::kernel::{Piece, Shared, States};
 use super::operations::{DotDims, Emitted, Operations};
 use super::primitive::direction;
-use super::weight::Globals;
 use mlxcel_ir::{Bindings, Graph, Node, Op, StateId, StatePart, ValueId};
-use std::collections::HashMap;
 
 /// A function's body while it is built.
 pub(super) struct Body<'c, 'a, 'g> {
     graph: &'g Graph,
     bindings: &'g Bindings,
-    globals: &'g mut Globals,
-    values: Vec<Tensor<'c, 'a>>,
-    states: HashMap<(StateId, StatePart), Tensor<'c, 'a>>,
+    shared: &'g mut Shared,
+    values: Vec<Option<Tensor<'c, 'a>>>,
+    states: States<'c, 'a>,
     /// What tokens see, by where their rows start: the same in all layers.
     visible: Vec<(Sight, ValueId, Tensor<'c, 'a>)>,
 }
@@ -25,27 +24,47 @@ impl<'c, 'a, 'g> Body<'c, 'a, 'g> {
     pub(super) fn new(
         graph: &'g Graph,
         bindings: &'g Bindings,
-        globals: &'g mut Globals,
+        shared: &'g mut Shared,
         inputs: &[Tensor<'c, 'a>],
-        states: HashMap<(StateId, StatePart), Tensor<'c, 'a>>,
+        states: States<'c, 'a>,
     ) -> Self {
+        let mut values: Vec<_> = inputs.iter().cloned().map(Some).collect();
+        values.resize(inputs.len() + graph.nodes.len(), None);
         Self {
             graph,
             bindings,
-            globals,
-            values: inputs.to_vec(),
+            shared,
+            values,
             states,
             visible: Vec::new(),
         }
     }
 
-    /// Adds the value of the next node.
-    pub(super) fn define(&mut self, value: Tensor<'c, 'a>) {
-        self.values.push(value);
+    /// Sets the value of the node `index`.
+    pub(super) fn define(&mut self, index: usize, value: Tensor<'c, 'a>) {
+        let place = self.graph.value_of(index).0 as usize;
+        if let Some(place) = self.values.get_mut(place) {
+            *place = Some(value);
+        }
+    }
+
+    /// Emits a piece that a kernel computes.
+    pub(super) fn kernel(&mut self, operations: &Operations<'c, 'a>, piece: &Piece) -> Emitted<()> {
+        let operands = piece.operands().iter().map(|&operand| self.value(operand));
+        let operands = operands.collect::<Emitted<Vec<_>>>()?;
+        let nodes = piece.results.iter().map(|&node| self.graph.nodes.get(node));
+        let kinds = nodes.map(|node| kind(&node.ok_or("lacks a node")?.ty, self.bindings));
+        let kinds = kinds.collect::<Emitted<Vec<_>>>()?;
+        let (graph, states) = (self.graph, &mut self.states);
+        let made = piece.emit(operations, self.shared, graph, &operands, states, &kinds)?;
+        for (&node, value) in piece.results.iter().zip(made) {
+            self.define(node, value);
+        }
+        Ok(())
     }
 
     pub(super) fn value(&self, value: ValueId) -> Emitted<Tensor<'c, 'a>> {
-        let found = self.values.get(value.0 as usize).cloned();
+        let found = self.values.get(value.0 as usize).cloned().flatten();
         found.ok_or_else(|| format!("uses %{} before it is defined", value.0))
     }
 
@@ -130,7 +149,7 @@ impl<'c, 'a, 'g> Body<'c, 'a, 'g> {
         let result = kind(&node.ty, self.bindings)?;
         let map = |name: &str| operations.map(name, &operands);
         match &node.op {
-            Op::Parameter {} => operations.parameter(self.globals, first_weight()?),
+            Op::Parameter {} => operations.parameter(&mut self.shared.globals, first_weight()?),
             Op::Constant { value, .. } => operations.splat(*value, result),
             Op::Table { values, dtype } => operations.table(values, *dtype),
             Op::Iota { dim, .. } => operations.iota(result, *dim),
@@ -199,7 +218,7 @@ impl<'c, 'a, 'g> Body<'c, 'a, 'g> {
             Op::CausalConvolution {} => self.remember(node, |body, memory| {
                 let weights = [weight(0), weight(1)].map(|weight| {
                     weight
-                        .map(|weight| operations.parameter(body.globals, weight))
+                        .map(|weight| operations.parameter(&mut body.shared.globals, weight))
                         .transpose()
                 });
                 let [weight, bias] = weights;
@@ -209,12 +228,17 @@ impl<'c, 'a, 'g> Body<'c, 'a, 'g> {
                 let (length, vectors) = operands.split_last().ok_or("lacks operands")?;
                 operations.recurrence(vectors, length, memory)
             }),
-            Op::Embedding {} => operations.embedding(self.globals, first_weight()?, operand(0)?),
-            Op::Linear {} => {
-                operations.linear(self.globals, operand(0)?, first_weight()?, weight(1))
+            Op::Embedding {} => {
+                operations.embedding(&mut self.shared.globals, first_weight()?, operand(0)?)
             }
+            Op::Linear {} => operations.linear(
+                &mut self.shared.globals,
+                operand(0)?,
+                first_weight()?,
+                weight(1),
+            ),
             Op::ExpertLinear {} => operations.expert_linear(
-                self.globals,
+                &mut self.shared.globals,
                 [operand(0)?, operand(1)?],
                 first_weight()?,
                 weight(1),
@@ -238,7 +262,8 @@ impl<'c, 'a, 'g> Body<'c, 'a, 'g> {
                     chunk: *chunk,
                 };
                 let visible = self.visible(operations, sight, node.operands[3], q, &keys)?;
-                let sinks = weight(0).map(|sinks| operations.parameter(self.globals, sinks));
+                let sinks =
+                    weight(0).map(|sinks| operations.parameter(&mut self.shared.globals, sinks));
                 let how = Scores {
                     scale: *scale,
                     softcap: *softcap,

@@ -2,8 +2,8 @@
 
 use super::body::Body;
 use super::element::Kind;
+use super::kernel::{self, Place, Shared};
 use super::operations::{Emitted, Operations, region};
-use super::weight::Globals;
 use crate::{CompileError, FunctionSpec};
 use melior::Context;
 use melior::ir::attribute::{StringAttribute, TypeAttribute};
@@ -11,20 +11,23 @@ use melior::ir::block::BlockLike;
 use melior::ir::operation::OperationBuilder;
 use melior::ir::r#type::FunctionType;
 use melior::ir::{Attribute, Identifier, Location, Module, Type};
-use mlxcel_ir::{Bindings, BuildError, Graph, Op, StateId, StatePart, TensorType, decompose};
+use mlxcel_ir::{Bindings, BuildError, Graph, Node, Op, StateId, StatePart, TensorType, decompose};
+use std::cell::Cell;
 
 /// The graph with every composite replaced by its decomposition, but those that have a better form
-/// here.
-fn legal(graph: &Graph) -> Result<Graph, BuildError> {
+/// here, and those that `keep` names.
+fn legal(graph: &Graph, keep: impl Fn(&Node) -> bool) -> Result<Graph, BuildError> {
     decompose::decompose_except(graph, |node| {
-        matches!(
-            node.op,
-            Op::Embedding {}
-                | Op::Linear {}
-                | Op::ExpertLinear {}
-                | Op::Attention { .. }
-                | Op::Softmax {}
-        )
+        // First, so that it is asked about every node.
+        keep(node)
+            || matches!(
+                node.op,
+                Op::Embedding {}
+                    | Op::Linear {}
+                    | Op::ExpertLinear {}
+                    | Op::Attention { .. }
+                    | Op::Softmax {}
+            )
     })
 }
 
@@ -50,7 +53,7 @@ pub(super) fn kind(ty: &TensorType, bindings: &Bindings) -> Emitted<Kind> {
 pub(crate) fn add<'c>(
     context: &'c Context,
     module: &Module<'c>,
-    globals: &mut Globals,
+    shared: &mut Shared,
     spec: &FunctionSpec,
 ) -> Result<(), CompileError> {
     let whole = |reason: String| CompileError::Emit {
@@ -58,7 +61,18 @@ pub(crate) fn add<'c>(
         node: "the whole".into(),
         reason,
     };
-    let graph = legal(&spec.graph).map_err(|error| whole(error.to_string()))?;
+    let wanted = shared.kernels.is_some();
+    // Nodes are asked about in their order.
+    let next = Cell::new(0);
+    let graph = legal(&spec.graph, |_| {
+        let index = next.replace(next.get() + 1);
+        wanted && kernel::computes(&spec.graph, &spec.bindings, index)
+    })
+    .map_err(|error| whole(error.to_string()))?;
+    let places = match wanted {
+        true => kernel::plan(&graph, &spec.bindings),
+        false => Vec::new(),
+    };
     let sizes = |ty: &TensorType| kind(ty, &spec.bindings).map_err(whole);
     let inputs = graph.inputs.iter().map(|input| sizes(&input.ty));
     let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
@@ -84,7 +98,7 @@ pub(crate) fn add<'c>(
         let states = buffers(&graph)
             .zip(states)
             .map(|((state, part, _), tensor)| ((state, part), tensor.clone()));
-        let mut body = Body::new(&graph, &spec.bindings, globals, inputs, states.collect());
+        let mut body = Body::new(&graph, &spec.bindings, shared, inputs, states.collect());
         for (index, node) in graph.nodes.iter().enumerate() {
             let name = match &node.name {
                 Some(name) => name.clone(),
@@ -95,8 +109,15 @@ pub(crate) fn add<'c>(
                 location: Location::name(context, &name, place),
                 ..*operations
             };
-            match body.node(&operations, node) {
-                Ok(value) => body.define(value),
+            let made = match places.get(index) {
+                None | Some(Place::Alone) => body
+                    .node(&operations, node)
+                    .map(|value| body.define(index, value)),
+                Some(Place::Within) => Ok(()),
+                Some(Place::Kernel(piece)) => body.kernel(&operations, piece),
+            };
+            match made {
+                Ok(()) => {}
                 Err(reason) => {
                     failed = Some((name, reason));
                     return Err(String::new());

@@ -1,7 +1,7 @@
 //! A module: functions that share weights.
 
 use super::function;
-use super::weight::Globals;
+use super::kernel::{Kernels, Shared};
 use crate::{CompileError, FunctionSpec};
 use melior::Context;
 use melior::ir::{Location, Module};
@@ -12,23 +12,35 @@ pub(crate) struct Emitted<'c> {
     pub(crate) parameters: Vec<String>,
 }
 
-/// The functions as one module of StableHLO.
+/// The functions as one module of StableHLO. With `kernels`, pieces that the runtime has kernels for
+/// are calls of these.
 pub(crate) fn module<'c>(
     context: &'c Context,
     functions: &[FunctionSpec],
+    kernels: bool,
 ) -> Result<Emitted<'c>, CompileError> {
     let module = Module::new(Location::unknown(context));
-    let mut globals = Globals::default();
+    let mut shared = Shared {
+        kernels: kernels.then(Kernels::default),
+        ..Shared::default()
+    };
     for function in functions {
-        function::add(context, &module, &mut globals, function)?;
+        function::add(context, &module, &mut shared, function)?;
     }
+    let whole = |node: &str, reason| CompileError::Emit {
+        function: "all".into(),
+        node: node.into(),
+        reason,
+    };
+    let Shared { globals, kernels } = shared;
     globals
         .declare(context, &module)
-        .map_err(|reason| CompileError::Emit {
-            function: "all".into(),
-            node: "the weights".into(),
-            reason,
-        })?;
+        .map_err(|reason| whole("the weights", reason))?;
+    if let Some(kernels) = kernels {
+        kernels
+            .declare(context, &module)
+            .map_err(|reason| whole("the kernels", reason))?;
+    }
     Ok(Emitted {
         module,
         parameters: globals.names(),
@@ -56,7 +68,7 @@ mod tests {
             bindings: Bindings::new().with(Symbol::T, rows),
         };
         let session = Session::open(&library::find().unwrap(), &Target::host().flags()).unwrap();
-        let emitted = module(session.context(), &[spec]).unwrap();
+        let emitted = module(session.context(), &[spec], false).unwrap();
         assert!(emitted.module.as_operation().verify());
         insta::assert_snapshot!(name, emitted.module.as_operation());
     }
@@ -117,7 +129,7 @@ mod tests {
             bindings: Bindings::new(),
         };
         let session = Session::open(&library::find().unwrap(), &Target::host().flags()).unwrap();
-        let error = module(session.context(), &[spec])
+        let error = module(session.context(), &[spec], false)
             .err()
             .unwrap()
             .to_string();

@@ -76,7 +76,7 @@ impl Globals {
 }
 
 /// A string in MLIR's notation.
-fn quote(text: &str) -> String {
+pub(crate) fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for byte in text.bytes() {
         match byte {
@@ -98,6 +98,19 @@ pub(crate) enum Stored<'c, 'a> {
 }
 
 impl<'c, 'a> Operations<'c, 'a> {
+    /// The bytes of a parameter, for a kernel. A global of its own, which shares the mapped file.
+    pub(crate) fn bytes(
+        &self,
+        globals: &mut Globals,
+        parameter: &str,
+        size: usize,
+    ) -> Emitted<Tensor<'c, 'a>> {
+        let kind = Kind::new(Element::I8, [size]);
+        let symbol = format!("{parameter}.bytes");
+        globals.need(&symbol, parameter, &kind)?;
+        self.load(&symbol, kind)
+    }
+
     /// A weight as stored.
     pub(crate) fn stored(
         &self,
