@@ -4,11 +4,13 @@ use crate::args::{ChangeArguments, positive};
 use crate::failure::Usage;
 use crate::output;
 use crate::progress::CompileBar;
-use clap::Args;
+use anyhow::Context;
+use clap::{Args, ValueEnum};
 use mlxcel_engine::is_artifact;
-use mlxcel_lower::{CompileOptions, Summary, Target, compile};
+use mlxcel_lower::{Cache, CompileOptions, Product, Summary, Target, compile, emit};
 use serde_json::json;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 /// Compile a model into an artifact: a folder that runs with no compiler.
 #[derive(Debug, Args)]
@@ -18,10 +20,16 @@ use std::path::PathBuf;
     mlxcel compile ./Qwen3-0.6B --target iree-vulkan --context 4096 --json")]
 pub(crate) struct Arguments {
     /// A model folder or a .gguf file.
-    model: PathBuf,
+    #[arg(required_unless_present = "list_targets")]
+    model: Option<PathBuf>,
     /// What to compile for: iree-cpu, iree-cuda, iree-rocm, iree-vulkan or iree-metal.
-    #[arg(long, short = 't', value_name = "TARGET")]
-    target: String,
+    #[arg(
+        long,
+        short = 't',
+        value_name = "TARGET",
+        required_unless_present = "list_targets"
+    )]
+    target: Option<String>,
     /// The chip of the target; the message about an unknown one lists those that are known.
     #[arg(long, value_name = "CHIP")]
     chip: Option<String>,
@@ -31,6 +39,21 @@ pub(crate) struct Arguments {
     /// Tokens that the artifact's cache holds; without it, the model's context up to 1024.
     #[arg(long, value_name = "TOKENS", value_parser = positive)]
     context: Option<usize>,
+    /// Sizes of the prefill functions in tokens; without it 32, 128 and 512.
+    #[arg(long, value_name = "TOKENS", value_delimiter = ',', value_parser = positive)]
+    buckets: Option<Vec<usize>>,
+    /// Have the compiler make all code, and call none of this program's kernels.
+    #[arg(long)]
+    no_kernels: bool,
+    /// Compile anew, and keep nothing for the next time.
+    #[arg(long)]
+    no_cache: bool,
+    /// Write what goes to the compiler to the output, a file, instead of compiling it.
+    #[arg(long, value_name = "FORM", requires = "output")]
+    emit: Option<Emit>,
+    /// List the targets and their chips, and what has run on them.
+    #[arg(long, exclusive = true)]
+    list_targets: bool,
     /// Print a JSON object with time, size and dispatch count.
     #[arg(long)]
     json: bool,
@@ -38,15 +61,39 @@ pub(crate) struct Arguments {
     changes: ChangeArguments,
 }
 
+/// A form of what goes to the compiler.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Emit {
+    /// StableHLO as text.
+    Stablehlo,
+    /// StableHLO as MLIR's bytecode.
+    MlirBytecode,
+}
+
+impl Emit {
+    fn product(self) -> Product {
+        match self {
+            Emit::Stablehlo => Product::Stablehlo,
+            Emit::MlirBytecode => Product::Bytecode,
+        }
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let (Some(path), Some(target)) = (&arguments.model, &arguments.target) else {
+        return list_targets();
+    };
     // Before the model is loaded, which takes longer than being told of a wrong name.
-    let target = Target::new(&arguments.target, arguments.chip.as_deref())?;
-    if is_artifact(&arguments.model) {
-        let model = arguments.model.display();
+    let mut target = Target::new(target, arguments.chip.as_deref())?;
+    if arguments.no_kernels {
+        target = target.without_kernels();
+    }
+    if is_artifact(path) {
+        let model = path.display();
         return Err(Usage(format!("{model}: is compiled already; give the model")).into());
     }
-    let bar = CompileBar::new(format!("loading {}", arguments.model.display()));
-    let model = arguments.changes.load(&arguments.model)?;
+    let bar = CompileBar::new(format!("loading {}", path.display()));
+    let model = arguments.changes.load(path)?;
     let output = match &arguments.output {
         Some(output) => output.clone(),
         None => PathBuf::from(format!("{}-{}", model.name(), target.name())),
@@ -55,6 +102,20 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(context) = arguments.context {
         options.context = context;
     }
+    if let Some(buckets) = &arguments.buckets {
+        options.buckets.clone_from(buckets);
+    }
+    if let Some(form) = arguments.emit {
+        let bytes = emit(&model, &options, form.product())?;
+        drop(bar);
+        let output = &options.output;
+        return std::fs::write(output, bytes)
+            .with_context(|| format!("cannot write {}", output.display()));
+    }
+    if !arguments.no_cache {
+        options.cache = Cache::of_user();
+    }
+    stop_on_signals(&options)?;
     let summary = compile(&model, &options, &|progress| bar.show(progress))?;
     drop(bar);
     match arguments.json {
@@ -66,6 +127,28 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
+/// Has signals stop the compilation, which then removes what it wrote. A second one ends at once.
+fn stop_on_signals(options: &CompileOptions) -> anyhow::Result<()> {
+    let cancel = options.cancel.clone();
+    ctrlc::set_handler(move || {
+        if cancel.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    })
+    .context("cannot listen for signals")
+}
+
+fn list_targets() -> anyhow::Result<()> {
+    for name in Target::names() {
+        let Some(state) = Target::state(name) else {
+            continue;
+        };
+        anstream::println!("\x1b[1m{name}\x1b[0m  {state}");
+        anstream::println!("    {}", Target::chips(name).join(", "));
+    }
+    Ok(())
+}
+
 fn tell(target: &Target, summary: &Summary) {
     let Summary {
         path,
@@ -73,15 +156,18 @@ fn tell(target: &Target, summary: &Summary) {
         bytes,
         module_bytes,
         dispatches,
+        kernels,
+        cached,
         ..
     } = summary;
     anstream::eprintln!(
-        "\x1b[1m{}\x1b[0m: {} for {}, {}, of which {} code, {dispatches} dispatches, in {:.1} s",
+        "\x1b[1m{}\x1b[0m: {} for {}, {}, of which {} code, {dispatches} dispatches ({kernels} of kernels), {} {:.1} s",
         path.display(),
         target.name(),
         target.chip(),
         output::bytes(*bytes),
         output::bytes(*module_bytes),
+        if *cached { "from the cache in" } else { "in" },
         time.as_secs_f64(),
     );
 }
@@ -96,6 +182,8 @@ fn json(target: &Target, options: &CompileOptions, summary: &Summary) -> serde_j
         "bytes": summary.bytes,
         "module_bytes": summary.module_bytes,
         "dispatches": summary.dispatches,
+        "kernels": summary.kernels,
         "functions": summary.functions,
+        "cached": summary.cached,
     })
 }

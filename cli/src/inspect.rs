@@ -155,6 +155,7 @@ fn artifact(arguments: &Arguments) -> anyhow::Result<Facts> {
             ("context", manifest.context as u64),
             ("functions", manifest.functions.len() as u64),
             ("dispatches", manifest.dispatches as u64),
+            ("kernels", manifest.kernels as u64),
         ],
         compiled: Some(json!({
             "target": manifest.target,

@@ -60,6 +60,7 @@ impl CompileBar {
 
     pub(crate) fn show(&self, progress: Progress) {
         match progress {
+            Progress::Waiting => self.0.say("waiting for another process that writes it"),
             Progress::Emitting => self.0.say("writing StableHLO"),
             Progress::Compiling => self.0.say("compiling"),
             Progress::Weights { done, total } => {

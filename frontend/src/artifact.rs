@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The version of the format that this build writes and reads.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 /// Name of the manifest in an artifact.
 pub const MANIFEST: &str = "manifest.json";
 /// Name of the compiled module in an artifact.
@@ -98,6 +98,8 @@ pub struct Manifest {
     pub buffers: Vec<Buffer>,
     /// Dispatches of the compiled module, counted at compile time.
     pub dispatches: usize,
+    /// How many of them do nothing but call a [`Kernel`] of the runtime.
+    pub kernels: usize,
     /// Every other file of the artifact, by name relative to the manifest.
     pub parts: BTreeMap<String, Part>,
 }

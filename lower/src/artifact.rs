@@ -1,9 +1,10 @@
 //! A model as an artifact: a folder that a machine without a compiler can run.
 
-use crate::parent;
-use crate::request::Step;
+use crate::parent::{self, Order};
+use crate::place::Place;
+use crate::request::{Product, Step};
 use crate::weights_file::{self, hex};
-use crate::{CompileError, Compiled, Diagnostic, FunctionSpec, LIMIT, Target};
+use crate::{Cache, CompileError, Compiled, Diagnostic, FunctionSpec, LIMIT, Target};
 use mlxcel_frontend::artifact::{
     Buffer, Compiler, FORMAT, Function, MANIFEST, MODULE, Manifest, Part, WEIGHTS,
 };
@@ -12,6 +13,8 @@ use mlxcel_ir::{Bindings, Graph, StateKind, Symbol, WeightDecl};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How to compile a model.
@@ -30,6 +33,10 @@ pub struct CompileOptions {
     pub all_logits: Option<usize>,
     /// How long the compiler may take.
     pub limit: Duration,
+    /// Where compiled modules are kept; none to compile anew.
+    pub cache: Option<Cache>,
+    /// Set to true from another thread, it stops the compilation, which then leaves nothing behind.
+    pub cancel: Arc<AtomicBool>,
 }
 
 impl CompileOptions {
@@ -43,6 +50,22 @@ impl CompileOptions {
             buckets: vec![32, 128, 512],
             all_logits: None,
             limit: LIMIT,
+            cache: None,
+            cancel: Arc::default(),
+        }
+    }
+
+    fn order<'a>(
+        &'a self,
+        functions: &'a [FunctionSpec],
+        cancel: &'a dyn Fn() -> bool,
+    ) -> Order<'a> {
+        Order {
+            functions,
+            target: &self.target,
+            limit: self.limit,
+            cache: self.cache.as_ref(),
+            cancel,
         }
     }
 }
@@ -50,6 +73,8 @@ impl CompileOptions {
 /// How far a compilation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
+    /// Another process writes the same artifact.
+    Waiting,
     /// Graphs become StableHLO.
     Emitting,
     /// The compiler works; it does not say how far it is.
@@ -76,10 +101,31 @@ pub struct Summary {
     pub module_bytes: u64,
     /// Dispatches of its functions.
     pub dispatches: usize,
+    /// How many of them call a kernel of the runtime.
+    pub kernels: usize,
     /// The names of its functions.
     pub functions: Vec<String>,
+    /// Whether the compiled module was in the cache.
+    pub cached: bool,
     /// What the compiler said.
     pub diagnostics: Vec<Diagnostic>,
+}
+
+/// The functions of the artifact that `options` describe, as StableHLO in the given form. Nothing is
+/// compiled, and the output is not touched.
+///
+/// # Errors
+/// See [`CompileError`].
+pub fn emit(
+    model: &Model,
+    options: &CompileOptions,
+    product: Product,
+) -> Result<Vec<u8>, CompileError> {
+    check(model, options)?;
+    let functions = functions(model, options)?;
+    let specs: Vec<FunctionSpec> = functions.into_iter().map(|(spec, _)| spec).collect();
+    let cancelled = || options.cancel.load(Ordering::Relaxed);
+    parent::emit(&options.order(&specs, &cancelled), product)
 }
 
 /// Compiles a model to an artifact. The folder appears whole or not at all.
@@ -99,7 +145,12 @@ pub fn compile(
         true => model.text().map_err(model_error)?.files(),
         false => Vec::new(),
     };
-    let compiled = parent::compile(&specs, &options.target, options.limit, &mut |step| {
+    let cancelled = || options.cancel.load(Ordering::Relaxed);
+    let place = Place::take(&options.output, || match cancelled() {
+        true => Err(CompileError::Cancelled),
+        false => Ok(progress(Progress::Waiting)),
+    })?;
+    let compiled = parent::compile(&options.order(&specs, &cancelled), &mut |step| {
         progress(match step {
             Step::Emit => Progress::Emitting,
             Step::Compile => Progress::Compiling,
@@ -114,19 +165,9 @@ pub fn compile(
             source,
         }
     };
-    let parent = match options.output.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    std::fs::create_dir_all(parent).map_err(file("create", parent))?;
-    // Beside the target, so that the last step is a rename within one file system.
-    let folder = tempfile::Builder::new()
-        .prefix(".mlxcel-compile-")
-        .tempdir_in(parent)
-        .map_err(file("create a folder in", parent))?;
     let mut parts = BTreeMap::new();
     let mut put = |name: &str, bytes: &[u8]| {
-        let path = folder.path().join(name);
+        let path = place.part().join(name);
         std::fs::write(&path, bytes).map_err(file("write", &path))?;
         let part = Part {
             sha256: hex(&Sha256::digest(bytes)),
@@ -140,10 +181,13 @@ pub fn compile(
         put(name, bytes)?;
     }
     let written = weights_file::write(
-        &folder.path().join(WEIGHTS),
+        &place.part().join(WEIGHTS),
         &declared(&specs),
         model.weights().as_ref(),
-        &mut |done, total| progress(Progress::Weights { done, total }),
+        &mut |done, total| {
+            progress(Progress::Weights { done, total });
+            !cancelled()
+        },
     )?;
     parts.insert(
         WEIGHTS.to_string(),
@@ -160,18 +204,23 @@ pub fn compile(
     let names = functions.iter().map(|function| function.name.clone());
     let names = names.collect();
     let manifest = manifest(model, options, &compiled, functions, &specs[0].graph, parts)?;
-    let path = folder.path().join(MANIFEST);
+    let path = place.part().join(MANIFEST);
     let text =
         serde_json::to_vec_pretty(&manifest).map_err(|error| file("write", &path)(error.into()))?;
     std::fs::write(&path, &text).map_err(file("write", &path))?;
-    publish(folder, &options.output)?;
+    if cancelled() {
+        return Err(CompileError::Cancelled);
+    }
+    place.publish()?;
     Ok(Summary {
         path: options.output.clone(),
         time: begin.elapsed(),
         bytes: bytes + text.len() as u64,
         module_bytes: compiled.vmfb.len() as u64,
         dispatches: compiled.dispatches,
+        kernels: compiled.kernels,
         functions: names,
+        cached: compiled.cached,
         diagnostics: compiled.diagnostics,
     })
 }
@@ -309,39 +358,7 @@ fn manifest(
         functions,
         buffers,
         dispatches: compiled.dispatches,
+        kernels: compiled.kernels,
         parts,
     })
-}
-
-/// Puts the finished folder in its place, in that of an older artifact too.
-fn publish(folder: tempfile::TempDir, output: &Path) -> Result<(), CompileError> {
-    let file = |action| {
-        move |source| CompileError::File {
-            action,
-            path: output.to_path_buf(),
-            source,
-        }
-    };
-    // Temporary folders are private; an artifact is as open as any other folder.
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        let open = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(folder.path(), open).map_err(file("open"))?;
-    }
-    if output.exists() {
-        let old = folder.path().with_extension("old");
-        std::fs::rename(output, &old).map_err(file("replace"))?;
-        if let Err(error) = std::fs::rename(folder.path(), output) {
-            // What was there comes back; the first error is the one to report.
-            let _ = std::fs::rename(&old, output);
-            return Err(file("write")(error));
-        }
-        std::fs::remove_dir_all(&old).map_err(file("remove the old version of"))?;
-    } else {
-        std::fs::rename(folder.path(), output).map_err(file("write"))?;
-    }
-    // The folder has moved: there is nothing left to remove.
-    std::mem::forget(folder);
-    Ok(())
 }

@@ -4,12 +4,14 @@
 //! again with [`SUBCOMMAND`], and that process loads the library, builds the module and compiles
 //! it. It reports on its standard output, one JSON message per line.
 
+use crate::cache::{self, Entry};
 use crate::emit;
-use crate::request::{Message, Request, Step};
+use crate::request::{Message, Product, Request, Step};
 use crate::session::Session;
-use crate::{CompileError, Diagnostic};
+use crate::{CompileError, Diagnostic, Severity};
+use melior::ir::operation::OperationLike;
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -28,6 +30,7 @@ pub fn main() -> Option<ExitCode> {
         eprintln!("`{SUBCOMMAND}` takes a request file; it is not meant to be called by hand");
         return Some(ExitCode::from(2));
     };
+    end_with_parent();
     match serve(Path::new(&path)) {
         Ok(message) => {
             let done = matches!(message, Message::Done { .. });
@@ -39,6 +42,16 @@ pub fn main() -> Option<ExitCode> {
             Some(ExitCode::FAILURE)
         }
     }
+}
+
+/// Ends this process when its standard input ends, that is when its parent is gone.
+fn end_with_parent() {
+    std::thread::spawn(|| {
+        let mut input = std::io::stdin().lock();
+        let mut rest = [0; 64];
+        while matches!(input.read(&mut rest), Ok(1..)) {}
+        std::process::exit(1);
+    });
 }
 
 fn say(message: &Message) {
@@ -83,7 +96,13 @@ fn compile(request: &Request) -> Result<Message, CompileError> {
         .iter()
         .map(|function| function.read())
         .collect::<Result<Vec<_>, _>>()?;
-    let session = Session::open(&request.library, &request.flags)?;
+    let mut flags = request.flags.clone();
+    flags.push("--iree-scheduling-dump-statistics-format=json".into());
+    flags.push(format!(
+        "--iree-scheduling-dump-statistics-file={}",
+        request.statistics.display()
+    ));
+    let session = Session::open(&request.library, &flags)?;
     let emitted = emit::module(session.context(), &functions, request.kernels)?;
     let found: Arc<Mutex<Vec<Diagnostic>>> = Arc::default();
     let valid = session.verify(&emitted.module, &found);
@@ -93,19 +112,67 @@ fn compile(request: &Request) -> Result<Message, CompileError> {
     if !valid {
         return Err(failed("the module is not valid StableHLO".into()));
     }
+    let file = |action, path: &Path| {
+        let path = path.to_path_buf();
+        move |source| CompileError::File {
+            action,
+            path,
+            source,
+        }
+    };
+    let done = |cached| Message::Done {
+        parameters: emitted.parameters.clone(),
+        kernels: emitted.kernels,
+        revision: mlir_sys::compiler::revision(),
+        cached,
+    };
+    let write =
+        |path: &Path, bytes: &[u8]| std::fs::write(path, bytes).map_err(file("write", path));
+    let operation = emitted.module.as_operation();
+    match request.product {
+        Product::Module => {}
+        Product::Stablehlo => {
+            write(&request.output, format!("{operation}\n").as_bytes())?;
+            return Ok(done(false));
+        }
+        Product::Bytecode => {
+            write(&request.output, &operation.write_bytecode())?;
+            return Ok(done(false));
+        }
+    }
+    let kept = match &request.cache {
+        Some(cache) => {
+            let module = operation.write_bytecode();
+            let key = cache::key(&module, &request.flags, &request.library);
+            Some((cache, key.map_err(file("read", &request.library))?))
+        }
+        None => None,
+    };
+    if let Some((cache, key)) = &kept
+        && let Some(entry) = cache.get(key)
+    {
+        write(&request.output, &entry.module)?;
+        write(&request.statistics, &entry.statistics)?;
+        return Ok(done(true));
+    }
     say(&Message::Step(Step::Compile));
-    let bytes = session
+    let message = done(false);
+    let module = session
         .compile(emitted.module, &mut |diagnostic| {
             say(&Message::Diagnostic(diagnostic));
         })
         .map_err(failed)?;
-    std::fs::write(&request.output, bytes).map_err(|source| CompileError::File {
-        action: "write",
-        path: request.output.clone(),
-        source,
-    })?;
-    Ok(Message::Done {
-        parameters: emitted.parameters,
-        revision: mlir_sys::compiler::revision(),
-    })
+    write(&request.output, &module)?;
+    if let Some((cache, key)) = &kept {
+        let statistics = &request.statistics;
+        let statistics = std::fs::read(statistics).map_err(file("read", statistics))?;
+        // A cache that cannot be written only costs time.
+        if let Err(error) = cache.put(key, &Entry { statistics, module }) {
+            say(&Message::Diagnostic(Diagnostic {
+                severity: Severity::Warning,
+                message: format!("{}: not kept: {error}", cache.folder.display()),
+            }));
+        }
+    }
+    Ok(message)
 }

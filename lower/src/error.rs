@@ -106,6 +106,9 @@ pub enum CompileError {
         /// The time it had.
         limit: Duration,
     },
+    /// It was told to stop.
+    #[error("stopped; nothing was written")]
+    Cancelled,
     /// The program that compiles could not be started.
     #[error("cannot start the compiler's process `{}`: {reason}", program.display())]
     Start {

@@ -14,6 +14,25 @@ pub(crate) fn chip() -> String {
     }
 }
 
+/// What the system says of this processor: its model and all its features. Empty where it says
+/// nothing.
+pub(crate) fn description() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let wanted = [
+        "vendor_id",
+        "cpu family",
+        "model",
+        "flags",
+        "CPU",
+        "Features",
+    ];
+    let first = text.split("\n\n").next().unwrap_or_default();
+    let lines = first
+        .lines()
+        .filter(|line| wanted.iter().any(|start| line.starts_with(start)));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 #[cfg(target_arch = "x86_64")]
 fn x86() -> String {
     use std::arch::is_x86_feature_detected as detected;

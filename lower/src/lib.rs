@@ -15,21 +15,25 @@
 //! compiled.
 
 mod artifact;
+mod cache;
 pub mod child;
 mod emit;
 mod error;
 mod host;
 mod library;
 mod parent;
+mod place;
 mod request;
 mod session;
 mod statistics;
 mod targets;
 mod weights_file;
 
-pub use artifact::{CompileOptions, Progress, Summary, compile};
+pub use artifact::{CompileOptions, Progress, Summary, compile, emit};
+pub use cache::Cache;
 pub use error::{CompileError, Diagnostic, Severity};
 pub use library::find as find_compiler_library;
+pub use request::Product;
 pub use targets::Target;
 
 use mlxcel_ir::{Bindings, Graph};
@@ -58,12 +62,16 @@ pub struct Compiled {
     pub parameters: Vec<String>,
     /// Dispatches of its functions.
     pub dispatches: usize,
+    /// How many of them call a kernel of the runtime.
+    pub kernels: usize,
     /// The flags that the compiler was given.
     pub flags: Vec<String>,
     /// The compiler's version and revision.
     pub compiler: String,
     /// How long it took.
     pub time: Duration,
+    /// Whether it was in the cache.
+    pub cached: bool,
     /// What the compiler said.
     pub diagnostics: Vec<Diagnostic>,
 }
@@ -79,5 +87,12 @@ pub fn compile_graphs(
     functions: &[FunctionSpec],
     target: &Target,
 ) -> Result<Compiled, CompileError> {
-    parent::compile(functions, target, LIMIT, &mut |_| {})
+    let order = parent::Order {
+        functions,
+        target,
+        limit: LIMIT,
+        cache: None,
+        cancel: &|| false,
+    };
+    parent::compile(&order, &mut |_| {})
 }

@@ -1,7 +1,9 @@
 //! Starting the process that compiles, and listening to it.
 
-use crate::request::{FunctionText, Message, Request, Step};
-use crate::{CompileError, Compiled, Diagnostic, FunctionSpec, Target, child, library, statistics};
+use crate::request::{FunctionText, Message, Product, Request, Step};
+use crate::{
+    Cache, CompileError, Compiled, Diagnostic, FunctionSpec, Target, child, library, statistics,
+};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -14,35 +16,79 @@ const PROGRAM: &str = "MLXCEL_COMPILE_CHILD";
 /// How much of what the child prints besides messages is kept, from its end.
 const KEPT_OUTPUT: usize = 4096;
 
+/// How often the parent looks whether it shall stop.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What to compile, and how.
+pub(crate) struct Order<'a> {
+    pub(crate) functions: &'a [FunctionSpec],
+    pub(crate) target: &'a Target,
+    /// How long the child may take.
+    pub(crate) limit: Duration,
+    /// Where compiled modules are kept.
+    pub(crate) cache: Option<&'a Cache>,
+    /// Whether to stop.
+    pub(crate) cancel: &'a dyn Fn() -> bool,
+}
+
+/// What the child tells at its end.
+#[derive(Debug)]
+struct Told {
+    parameters: Vec<String>,
+    kernels: usize,
+    revision: String,
+    cached: bool,
+}
+
 /// Compiles functions into one module, in a child process.
 pub(crate) fn compile(
-    functions: &[FunctionSpec],
-    target: &Target,
-    limit: Duration,
+    order: &Order<'_>,
     progress: &mut dyn FnMut(Step),
 ) -> Result<Compiled, CompileError> {
-    let library = library::find()?;
     let begin = Instant::now();
+    let mut diagnostics = Vec::new();
+    let (told, vmfb, statistics) = make(order, Product::Module, &mut diagnostics, progress)?;
+    Ok(Compiled {
+        vmfb,
+        parameters: told.parameters,
+        dispatches: statistics,
+        kernels: told.kernels,
+        flags: order.target.flags(),
+        compiler: format!("{} ({})", mlir_sys::compiler::VERSION, told.revision),
+        time: begin.elapsed(),
+        cached: told.cached,
+        diagnostics,
+    })
+}
+
+/// The functions as StableHLO in one of its forms.
+pub(crate) fn emit(order: &Order<'_>, product: Product) -> Result<Vec<u8>, CompileError> {
+    let (_, bytes, _) = make(order, product, &mut Vec::new(), &mut |_| {})?;
+    Ok(bytes)
+}
+
+/// Has a child make the product; gives what it told, the product, and dispatches of a module.
+fn make(
+    order: &Order<'_>,
+    product: Product,
+    diagnostics: &mut Vec<Diagnostic>,
+    progress: &mut dyn FnMut(Step),
+) -> Result<(Told, Vec<u8>, usize), CompileError> {
+    let library = library::find()?;
     let folder = tempfile::tempdir().map_err(|source| CompileError::File {
         action: "create a folder in",
         path: std::env::temp_dir(),
         source,
     })?;
-    let statistics = folder.path().join("statistics.json");
-    let flags = target.flags();
-    let mut all_flags = flags.clone();
-    all_flags.push("--iree-scheduling-dump-statistics-format=json".into());
-    all_flags.push(format!(
-        "--iree-scheduling-dump-statistics-file={}",
-        statistics.display()
-    ));
     let request = Request {
         library,
-        flags: all_flags,
-        kernels: target.has_kernels(),
-        functions: functions.iter().map(FunctionText::from).collect(),
-        output: folder.path().join("module.vmfb"),
-        statistics,
+        flags: order.target.flags(),
+        kernels: order.target.has_kernels(),
+        functions: order.functions.iter().map(FunctionText::from).collect(),
+        product,
+        output: folder.path().join("product"),
+        statistics: folder.path().join("statistics.json"),
+        cache: order.cache.cloned(),
     };
     let path = folder.path().join("request.json");
     let write = |source| CompileError::File {
@@ -53,8 +99,8 @@ pub(crate) fn compile(
     let text = serde_json::to_vec(&request).map_err(|error| write(error.into()))?;
     std::fs::write(&path, text).map_err(write)?;
 
-    let mut diagnostics = Vec::new();
-    let (parameters, revision) = run(&program()?, &path, limit, &mut diagnostics, progress)?;
+    let (limit, cancel) = (order.limit, order.cancel);
+    let told = run(&program()?, &path, (limit, cancel), diagnostics, progress)?;
     let read = |path: &Path| {
         let path = path.to_path_buf();
         move |source| CompileError::File {
@@ -63,18 +109,14 @@ pub(crate) fn compile(
             source,
         }
     };
-    let vmfb = std::fs::read(&request.output).map_err(read(&request.output))?;
-    let dispatches = statistics::dispatches(&request.statistics);
-    let dispatches = dispatches.map_err(read(&request.statistics))?;
-    Ok(Compiled {
-        vmfb,
-        parameters,
-        dispatches,
-        flags,
-        compiler: format!("{} ({revision})", mlir_sys::compiler::VERSION),
-        time: begin.elapsed(),
-        diagnostics,
-    })
+    let made = std::fs::read(&request.output).map_err(read(&request.output))?;
+    let dispatches = match product {
+        Product::Module => {
+            statistics::dispatches(&request.statistics).map_err(read(&request.statistics))?
+        }
+        Product::Stablehlo | Product::Bytecode => 0,
+    };
+    Ok((told, made, dispatches))
 }
 
 /// The program that compiles when started with [`child::SUBCOMMAND`].
@@ -104,14 +146,15 @@ fn program() -> Result<PathBuf, CompileError> {
     }
 }
 
-/// Runs the child on a request; returns the parameters and the compiler's revision.
+/// Runs the child on a request, for so long and unless it is cancelled. The child ends by itself when
+/// this process is gone.
 fn run(
     program: &Path,
     request: &Path,
-    limit: Duration,
+    (limit, cancel): (Duration, &dyn Fn() -> bool),
     diagnostics: &mut Vec<Diagnostic>,
     progress: &mut dyn FnMut(Step),
-) -> Result<(Vec<String>, String), CompileError> {
+) -> Result<Told, CompileError> {
     let start = |error: std::io::Error| CompileError::Start {
         program: program.to_path_buf(),
         reason: error.to_string(),
@@ -119,7 +162,7 @@ fn run(
     let mut child = Command::new(program)
         .arg(child::SUBCOMMAND)
         .arg(request)
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -144,7 +187,8 @@ fn run(
     let mut answer = None;
     let mut printed = String::new();
     loop {
-        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match lines.recv_timeout(left.min(TICK)) {
             Ok(line) => match serde_json::from_str(&line) {
                 Ok(Message::Step(step)) => progress(step),
                 Ok(Message::Diagnostic(diagnostic)) => diagnostics.push(diagnostic),
@@ -152,11 +196,15 @@ fn run(
                 Err(_) => printed.push_str(&line),
             },
             Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) if left > TICK && !cancel() => {}
             Err(RecvTimeoutError::Timeout) => {
                 // It may have ended just now, which is as good.
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(CompileError::Timeout { limit });
+                return Err(match left > TICK {
+                    true => CompileError::Cancelled,
+                    false => CompileError::Timeout { limit },
+                });
             }
         }
     }
@@ -166,8 +214,15 @@ fn run(
     match answer {
         Some(Message::Done {
             parameters,
+            kernels,
             revision,
-        }) if status.success() => Ok((parameters, revision)),
+            cached,
+        }) if status.success() => Ok(Told {
+            parameters,
+            kernels,
+            revision,
+            cached,
+        }),
         Some(Message::Emit {
             function,
             node,
@@ -228,7 +283,7 @@ mod tests {
         let error = run(
             &program,
             Path::new("none"),
-            limit,
+            (limit, &|| false),
             &mut diagnostics,
             &mut |_| steps += 1,
         );

@@ -1,6 +1,6 @@
 //! What passes between the program that compiles and its child, as JSON.
 
-use crate::{CompileError, Diagnostic, FunctionSpec};
+use crate::{Cache, CompileError, Diagnostic, FunctionSpec};
 use mlxcel_ir::{Bindings, Symbol, text};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -16,10 +16,25 @@ pub(crate) struct Request {
     pub(crate) kernels: bool,
     /// The functions of the module.
     pub(crate) functions: Vec<FunctionText>,
-    /// The file to write the compiled module to.
+    /// What to make.
+    pub(crate) product: Product,
+    /// The file to write it to.
     pub(crate) output: PathBuf,
-    /// The file that the flags have the compiler write statistics to.
+    /// The file for the compiler's statistics.
     pub(crate) statistics: PathBuf,
+    /// Where compiled modules are kept, if they are.
+    pub(crate) cache: Option<Cache>,
+}
+
+/// What functions can be made into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Product {
+    /// A compiled module.
+    Module,
+    /// StableHLO as text.
+    Stablehlo,
+    /// StableHLO as MLIR's bytecode.
+    Bytecode,
 }
 
 /// A function, its graph in the text form.
@@ -90,8 +105,12 @@ pub(crate) enum Message {
     Done {
         /// Names of the parameters that the module reads.
         parameters: Vec<String>,
+        /// Calls of the runtime's kernels.
+        kernels: usize,
         /// The compiler's revision.
         revision: String,
+        /// Whether the module was in the cache.
+        cached: bool,
     },
     /// A graph cannot be expressed.
     Emit {

@@ -9,6 +9,8 @@ use crate::CompileError;
 #[derive(Debug, PartialEq, Eq)]
 struct Family {
     name: &'static str,
+    /// What is known by having run it.
+    state: &'static str,
     /// Flags for every chip.
     flags: &'static [&'static str],
     /// The chips, the default first.
@@ -36,6 +38,7 @@ const COMMON: [&str; 2] = ["--iree-input-type=stablehlo", "--iree-opt-level=O3"]
 static FAMILIES: [Family; 5] = [
     Family {
         name: "iree-cpu",
+        state: "runs in every test",
         flags: &[
             "--iree-hal-target-device=local",
             "--iree-hal-local-target-device-backends=llvm-cpu",
@@ -60,6 +63,7 @@ static FAMILIES: [Family; 5] = [
     },
     Family {
         name: "iree-cuda",
+        state: "has run on an H200; compiled in every test",
         flags: &["--iree-hal-target-device=cuda"],
         // The driver compiles for newer chips from the code of sm_89.
         chips: chips! {
@@ -70,6 +74,7 @@ static FAMILIES: [Family; 5] = [
     },
     Family {
         name: "iree-rocm",
+        state: "compiled in every test, never run: no such GPU was at hand",
         flags: &["--iree-hal-target-device=hip"],
         chips: chips! {
             "gfx1100": ["--iree-rocm-target=gfx1100"],
@@ -83,6 +88,7 @@ static FAMILIES: [Family; 5] = [
     },
     Family {
         name: "iree-vulkan",
+        state: "compiled in every test, never run: no such GPU was at hand",
         flags: &["--iree-hal-target-device=vulkan"],
         chips: chips! {
             "rdna3": ["--iree-vulkan-target=rdna3"],
@@ -96,6 +102,7 @@ static FAMILIES: [Family; 5] = [
     },
     Family {
         name: "iree-metal",
+        state: "compiled in every test; this build cannot run it",
         flags: &["--iree-hal-target-device=metal"],
         chips: chips! {
             "apple": [],
@@ -177,6 +184,12 @@ impl Target {
         chips.iter().map(|chip| chip.name).collect()
     }
 
+    /// What is known of a target by having run it, in words. None for an unknown target.
+    pub fn state(target: &str) -> Option<&'static str> {
+        let family = FAMILIES.iter().find(|family| family.name == target)?;
+        Some(family.state)
+    }
+
     /// The name as a user gives it, for instance `iree-cpu`.
     pub fn name(&self) -> &'static str {
         self.family.name
@@ -189,11 +202,6 @@ impl Target {
             HOST => crate::host::chip(),
             name => name.to_string(),
         }
-    }
-
-    /// Whether this is the processor of a machine.
-    pub fn is_cpu(&self) -> bool {
-        self.family.name == FAMILIES[0].name
     }
 
     /// The compiler's flags.

@@ -43,12 +43,13 @@ pub(crate) struct Written {
     pub(crate) bytes: u64,
 }
 
-/// Writes the weights `declared` to `path`. `progress` gets the bytes written and their total.
+/// Writes the weights `declared` to `path`. `progress` gets the bytes written and their total, and
+/// says whether to go on.
 pub(crate) fn write(
     path: &Path,
     declared: &[WeightDecl],
     source: &dyn WeightSource,
-    progress: &mut dyn FnMut(u64, u64),
+    progress: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<Written, CompileError> {
     let mut parts = Vec::new();
     for weight in declared {
@@ -120,7 +121,9 @@ pub(crate) fn write(
             hash.update(&chunk);
             output.write_all(&chunk).map_err(file)?;
             written += chunk.len() as u64;
-            progress(written - head, total);
+            if !progress(written - head, total) {
+                return Err(CompileError::Cancelled);
+            }
         }
     }
     output.flush().map_err(file)?;
@@ -238,7 +241,7 @@ mod tests {
             },
         };
         let declared = [dense("odd", 3), codes];
-        let written = write(&path, &declared, &Source, &mut |_, _| {}).unwrap();
+        let written = write(&path, &declared, &Source, &mut |_, _| true).unwrap();
         let bytes = std::fs::read(&path).unwrap();
         assert_eq!(bytes.len() as u64, written.bytes);
         let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
@@ -259,7 +262,7 @@ mod tests {
         let check = |weight: WeightDecl, expect: &str| {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("weights");
-            let error = write(&path, &[weight], &Source, &mut |_, _| {})
+            let error = write(&path, &[weight], &Source, &mut |_, _| true)
                 .err()
                 .unwrap();
             assert!(error.to_string().contains(expect), "{error}");

@@ -10,7 +10,7 @@ use std::ptr;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The environment variable with the number of threads of `local-task`.
+/// The environment variable with the number of threads of `local-task`, and of kernels.
 pub const THREADS_VARIABLE: &str = "MLXCEL_THREADS";
 
 /// The most worker threads that IREE's task system takes.
@@ -25,7 +25,8 @@ pub enum DeviceSpec {
         /// How many; none for [`THREADS_VARIABLE`], or else one per processor.
         threads: Option<NonZeroUsize>,
     },
-    /// The processor, on the calling thread.
+    /// The processor: what a module computes itself runs on the calling thread, and the kernels that it
+    /// calls on as many as [`THREADS_VARIABLE`] says, or else one per processor.
     LocalSync,
     /// A GPU.
     Gpu {
@@ -161,8 +162,10 @@ impl Device {
             DeviceSpec::LocalTask {
                 threads: Some(threads),
             } => threads.get(),
-            DeviceSpec::LocalTask { threads: None } => threads_from_environment()?,
-            DeviceSpec::LocalSync | DeviceSpec::Gpu { .. } => 1,
+            DeviceSpec::LocalTask { threads: None } | DeviceSpec::LocalSync => {
+                threads_from_environment()?
+            }
+            DeviceSpec::Gpu { .. } => 1,
         };
         let kernels = Kernels::new(threads);
         let device = match spec {

@@ -11,6 +11,8 @@ pub(crate) struct Target {
     /// As the user names it, for instance `iree-cuda`.
     name: String,
     chip: String,
+    /// Whether most of what a function does is a call of a kernel.
+    by_kernels: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +37,16 @@ impl Target {
             kind,
             name: manifest.target.clone(),
             chip: manifest.chip.clone(),
+            by_kernels: manifest.kernels.saturating_mul(2) > manifest.dispatches,
         })
     }
 
     /// The device to run on if the user names none.
     pub(crate) fn default_device(&self) -> Result<DeviceSpec, String> {
         match self.kind {
+            // Kernels share their work among threads of their own, next to which those of IREE are in
+            // the way.
+            Kind::Cpu if self.by_kernels => Ok(DeviceSpec::LocalSync),
             Kind::Cpu => Ok(DeviceSpec::default()),
             Kind::Gpu(driver) => Ok(DeviceSpec::Gpu { driver, ordinal: 0 }),
             Kind::Metal => Err(format!(
@@ -88,6 +94,7 @@ mod tests {
             kind,
             name: name.into(),
             chip: chip.into(),
+            by_kernels: false,
         }
     }
 

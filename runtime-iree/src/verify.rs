@@ -137,13 +137,14 @@ mod tests {
 
     fn valid() -> Value {
         json!({
-            "format": 1, "mlxcel": "0", "model": "m", "family": "f", "source": "",
+            "format": FORMAT, "mlxcel": "0", "model": "m", "family": "f", "source": "",
             "target": "iree-cpu", "chip": "generic",
             "compiler": {"version": "", "flags": []},
             "context": 16, "vocabulary": 8,
             "functions": [{"name": "decode", "batch": 1, "tokens": 1, "outputs": ["token"]}],
             "buffers": [{"name": "c", "dtype": "f32", "shape": [1, 16, 2], "tokens_dim": 1}],
             "dispatches": 1,
+            "kernels": 0,
             "parts": {"module.vmfb": {"sha256": "", "bytes": 1}},
         })
     }

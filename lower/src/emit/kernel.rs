@@ -41,19 +41,28 @@ pub(super) struct Piece {
 
 /// The kernels that a module calls, each with the number of its executable.
 #[derive(Default)]
-pub(crate) struct Kernels(HashMap<String, (usize, Kernel)>);
+pub(crate) struct Kernels {
+    known: HashMap<String, (usize, Kernel)>,
+    calls: usize,
+}
 
 impl Kernels {
     fn symbol(&mut self, kernel: &Kernel) -> String {
-        let next = self.0.len();
-        let entry = self.0.entry(kernel.name());
+        self.calls += 1;
+        let next = self.known.len();
+        let entry = self.known.entry(kernel.name());
         let (number, _) = entry.or_insert_with(|| (next, kernel.clone()));
         format!("kernel_{number}")
     }
 
+    /// How often functions call a kernel.
+    pub(crate) fn calls(&self) -> usize {
+        self.calls
+    }
+
     /// Declares in `module` an executable for each kernel, which calls it.
     pub(crate) fn declare<'c>(&self, context: &'c Context, module: &Module<'c>) -> Emitted<()> {
-        let mut kernels: Vec<_> = self.0.iter().collect();
+        let mut kernels: Vec<_> = self.known.iter().collect();
         kernels.sort_by_key(|(_, (number, _))| *number);
         for (name, (number, kernel)) in kernels {
             let text = executable(name, *number, kernel)?;

@@ -10,6 +10,8 @@ use melior::ir::{Location, Module};
 pub(crate) struct Emitted<'c> {
     pub(crate) module: Module<'c>,
     pub(crate) parameters: Vec<String>,
+    /// Calls of the runtime's kernels.
+    pub(crate) kernels: usize,
 }
 
 /// The functions as one module of StableHLO. With `kernels`, pieces that the runtime has kernels for
@@ -36,14 +38,14 @@ pub(crate) fn module<'c>(
     globals
         .declare(context, &module)
         .map_err(|reason| whole("the weights", reason))?;
-    if let Some(kernels) = kernels {
-        kernels
-            .declare(context, &module)
-            .map_err(|reason| whole("the kernels", reason))?;
-    }
+    let kernels = kernels.unwrap_or_default();
+    kernels
+        .declare(context, &module)
+        .map_err(|reason| whole("the kernels", reason))?;
     Ok(Emitted {
         module,
         parameters: globals.names(),
+        kernels: kernels.calls(),
     })
 }
 

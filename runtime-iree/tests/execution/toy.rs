@@ -286,6 +286,7 @@ pub(crate) fn artifact_with(state: State) -> Option<tempfile::TempDir> {
             tokens_dim: matches!(state, State::Cache).then_some(1),
         }],
         dispatches: 0,
+        kernels: 0,
         parts: parts.map(|(name, bytes)| (name.into(), part(bytes))).into(),
     };
     for (name, bytes) in parts {
