@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
         value_name = "NAMES",
         value_enum,
         value_delimiter = ',',
-        default_value = "mlx,iree"
+        default_value = "mlx,kernels,iree"
     )]
     backends: Vec<BackendName>,
     /// Print the report as JSON.
@@ -49,6 +49,7 @@ pub(crate) struct Arguments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum BackendName {
     Mlx,
+    Kernels,
     Iree,
 }
 
@@ -56,6 +57,7 @@ impl From<BackendName> for Backend {
     fn from(name: BackendName) -> Self {
         match name {
             BackendName::Mlx => Backend::Mlx,
+            BackendName::Kernels => Backend::Kernels,
             BackendName::Iree => Backend::Iree,
         }
     }

@@ -1,8 +1,10 @@
-//! The reference interpreter: what a graph means, in f32 or f64.
+//! The reference interpreter: what a graph means, in f32, in f64, or in numbers that know how far
+//! rounding can take an execution from them ([`Bounded`]).
 //!
 //! It decomposes the graph and evaluates the primitives one by one, so a composite has no other
 //! meaning than its decomposition. It is written to be read; only contraction is parallel.
 
+pub mod bounded;
 mod dot;
 mod float;
 mod memory;
@@ -10,6 +12,7 @@ mod primitive;
 mod states;
 mod tensor;
 
+pub use bounded::Bounded;
 pub use float::Float;
 pub use states::States;
 pub use tensor::{Elements, Tensor};

@@ -27,6 +27,7 @@ pub mod infer;
 pub mod interpret;
 pub mod op;
 pub mod pass;
+pub mod random;
 pub mod rope;
 pub mod shape;
 pub mod step;

@@ -67,7 +67,7 @@ pub trait Execution {
 }
 
 /// Wraps what a runtime said.
-fn failed<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
+pub(crate) fn failed<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     execution: &'static str,
     graph: &Graph,
 ) -> impl FnOnce(E) -> ExecutionError {

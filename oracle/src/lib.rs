@@ -16,11 +16,17 @@
 //! Start reading at [`verify()`].
 
 pub mod budget;
+pub mod case;
 pub mod compare;
 pub mod execution;
 pub mod fault;
+pub mod fuzz;
+pub mod levels;
 pub mod model;
+pub mod reduce;
 pub mod report;
+pub mod standard;
+pub mod summary;
 pub mod verify;
 
 pub use execution::{Execution, ExecutionError, Observed};

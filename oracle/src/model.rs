@@ -18,27 +18,31 @@ const TOKENS: usize = 16;
 /// An execution that can be verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// Eager execution on MLX.
+    /// Eager execution by operations of MLX alone.
     Mlx,
+    /// Eager execution with own kernels, as models are run on a CPU.
+    Kernels,
     /// Compilation and execution by IREE on the processor.
     Iree,
 }
 
 impl Backend {
     /// Every backend, in the order in which they are reported.
-    pub const ALL: [Backend; 2] = [Backend::Mlx, Backend::Iree];
+    pub const ALL: [Backend; 3] = [Backend::Mlx, Backend::Kernels, Backend::Iree];
 
     /// The name that people use.
     pub fn name(self) -> &'static str {
         match self {
             Backend::Mlx => "mlx",
+            Backend::Kernels => "kernels",
             Backend::Iree => "iree",
         }
     }
 
     fn execution(self) -> Box<dyn Execution> {
         match self {
-            Backend::Mlx => Box::new(MlxExecution),
+            Backend::Mlx => Box::new(MlxExecution::Operations),
+            Backend::Kernels => Box::new(MlxExecution::Kernels),
             Backend::Iree => Box::new(IreeExecution),
         }
     }

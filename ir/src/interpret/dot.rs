@@ -5,36 +5,8 @@ use super::tensor::{Tensor, strided, strides};
 use rayon::prelude::*;
 use std::borrow::Cow;
 
-/// Partial sums of a dot product: enough for the processor's vector units, and the reason why the
-/// f32 interpreter's rounding error grows with a sixteenth of the length.
-const LANES: usize = 16;
 /// Rows of `rhs` that one task keeps in its cache while it goes over the rows of `lhs`.
 const BLOCK: usize = 32;
-
-/// `sum(lhs[i] * rhs[i])`.
-fn product<F: Float>(lhs: &[F], rhs: &[F]) -> F {
-    let mut sums = [F::default(); LANES];
-    let (left, right) = (lhs.chunks_exact(LANES), rhs.chunks_exact(LANES));
-    let tail: F = left
-        .remainder()
-        .iter()
-        .zip(right.remainder())
-        .map(|(&a, &b)| a * b)
-        .sum();
-    for (a, b) in left.zip(right) {
-        for lane in 0..LANES {
-            sums[lane] = sums[lane] + a[lane] * b[lane];
-        }
-    }
-    let mut width = LANES;
-    while width > 1 {
-        width /= 2;
-        for lane in 0..width {
-            sums[lane] = sums[lane] + sums[lane + width];
-        }
-    }
-    sums[0] + tail
-}
 
 /// The operand with its dimensions in the order batch, free, contracted, and the sizes of these.
 struct Arranged<'a, F: Float> {
@@ -100,7 +72,7 @@ pub(super) fn dot<F: Float>(
                 let rhs = &right.elements[(batch * columns + first) * length..]
                     [..(last - first) * length];
                 lhs.chunks_exact(length)
-                    .flat_map(|row| rhs.chunks_exact(length).map(|other| product(row, other)))
+                    .flat_map(|row| rhs.chunks_exact(length).map(|other| F::product(row, other)))
                     .collect()
             })
             .collect();

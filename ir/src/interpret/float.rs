@@ -1,10 +1,14 @@
-//! The two number types that the interpreter computes in.
+//! What a number is to the interpreter.
 
 use crate::DType;
 use std::iter::Sum;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// f32 or f64.
+/// Partial sums of a dot product: enough for the processor's vector units, and the reason why the
+/// f32 interpreter's rounding error grows with a sixteenth of the length.
+const LANES: usize = 16;
+
+/// A number that the interpreter computes in: f32, f64, or [`super::Bounded`].
 ///
 /// In f64 the graph's f32 values are not rounded, so that the result stands for the real numbers
 /// that the graph means; in either type, f16 and bf16 values are rounded, for a convert to them is
@@ -16,7 +20,6 @@ pub trait Float:
     + Sync
     + PartialOrd
     + std::fmt::Debug
-    + bytemuck::Pod
     + Add<Output = Self>
     + Sub<Output = Self>
     + Mul<Output = Self>
@@ -49,6 +52,49 @@ pub trait Float:
     fn abs(self) -> Self;
     /// `self` to the power of `exponent`.
     fn powf(self, exponent: Self) -> Self;
+
+    /// The sum of `lhs[i] * rhs[i]`.
+    fn product(lhs: &[Self], rhs: &[Self]) -> Self {
+        let mut sums = [Self::default(); LANES];
+        let (left, right) = (lhs.chunks_exact(LANES), rhs.chunks_exact(LANES));
+        let tail: Self = left
+            .remainder()
+            .iter()
+            .zip(right.remainder())
+            .map(|(&a, &b)| a * b)
+            .sum();
+        for (a, b) in left.zip(right) {
+            for lane in 0..LANES {
+                sums[lane] = sums[lane] + a[lane] * b[lane];
+            }
+        }
+        let mut width = LANES;
+        while width > 1 {
+            width /= 2;
+            for lane in 0..width {
+                sums[lane] = sums[lane] + sums[lane + width];
+            }
+        }
+        sums[0] + tail
+    }
+
+    /// The sum of numbers: a tree of pairs, so that its error grows with the logarithm.
+    fn total(numbers: &[Self]) -> Self {
+        match numbers {
+            [] => Self::default(),
+            [one] => *one,
+            _ => {
+                let (left, right) = numbers.split_at(numbers.len() / 2);
+                Self::total(left) + Self::total(right)
+            }
+        }
+    }
+
+    /// The number, which was preferred to `other` by an order between them.
+    fn preferred_to(self, other: Self) -> Self {
+        let _ = other;
+        self
+    }
 
     /// The number as an element of type `dtype` would hold it.
     fn rounded(self, dtype: DType) -> Self {

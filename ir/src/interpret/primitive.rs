@@ -193,6 +193,9 @@ fn convert<F: Float>(x: &Tensor<F>, dtype: DType) -> Tensor<F> {
         (Elements::Integer(x), DType::U32) => {
             Elements::Integer(x.iter().map(|&x| i64::from(x as u32)).collect())
         }
+        (Elements::Float(numbers), _) if dtype.is_float() => {
+            return Tensor::float(dtype, x.shape.clone(), numbers.clone());
+        }
         _ => return filled(dtype, x.shape.clone(), x.to_f64()),
     };
     Tensor::new(dtype, x.shape.clone(), elements)
@@ -201,8 +204,8 @@ fn convert<F: Float>(x: &Tensor<F>, dtype: DType) -> Tensor<F> {
 /// The operand that stands in the order to the other, or NaN if either is.
 fn extreme<F: Float>(a: F, b: F, order: Ordering) -> F {
     match a.partial_cmp(&b) {
-        Some(found) if found == order => a,
-        Some(_) => b,
+        Some(found) if found == order => a.preferred_to(b),
+        Some(_) => b.preferred_to(a),
         None => a + b,
     }
 }
@@ -363,24 +366,8 @@ fn reduce<F: Float>(
     reduction: Reduction,
     dim: usize,
 ) -> Result<Tensor<F>> {
-    /// Folds along a dimension; a tree of pairs, so that a sum's error grows with the logarithm.
-    fn tree<T: Copy>(x: &[T], empty: T, f: &impl Fn(T, T) -> T) -> T {
-        match x {
-            [] => empty,
-            [one] => *one,
-            _ => {
-                let (left, right) = x.split_at(x.len() / 2);
-                f(tree(left, empty, f), tree(right, empty, f))
-            }
-        }
-    }
-    fn fold<T: Copy>(
-        x: &[T],
-        shape: &[usize],
-        dim: usize,
-        empty: T,
-        f: impl Fn(T, T) -> T,
-    ) -> Vec<T> {
+    /// What `f` makes of each line along a dimension.
+    fn lines<T: Copy>(x: &[T], shape: &[usize], dim: usize, f: impl Fn(&[T]) -> T) -> Vec<T> {
         let (size, inner) = (shape[dim], shape[dim + 1..].iter().product::<usize>());
         let outer: usize = shape[..dim].iter().product();
         let mut line = Vec::with_capacity(size);
@@ -389,21 +376,20 @@ fn reduce<F: Float>(
             let first = i / inner * size * inner + i % inner;
             line.clear();
             line.extend((0..size).map(|j| x[first + j * inner]));
-            result.push(tree(&line, empty, &f));
+            result.push(f(&line));
         }
         result
     }
     Ok(match &*x.elements {
         Elements::Float(elements) => {
-            let empty = F::from_f64(match reduction {
-                Reduction::Sum => 0.0,
-                Reduction::Max => f64::NEG_INFINITY,
-                Reduction::Min => f64::INFINITY,
-            });
-            let result = fold(elements, &x.shape, dim, empty, |a, b| match reduction {
-                Reduction::Sum => a + b,
-                Reduction::Max => extreme(a, b, Ordering::Greater),
-                Reduction::Min => extreme(a, b, Ordering::Less),
+            let outermost = |line: &[F], empty: f64, order: Ordering| {
+                let best = line.iter().copied().reduce(|a, b| extreme(a, b, order));
+                best.unwrap_or(F::from_f64(empty))
+            };
+            let result = lines(elements, &x.shape, dim, |line| match reduction {
+                Reduction::Sum => F::total(line),
+                Reduction::Max => outermost(line, f64::NEG_INFINITY, Ordering::Greater),
+                Reduction::Min => outermost(line, f64::INFINITY, Ordering::Less),
             });
             Tensor::float(x.dtype, shape, result)
         }
@@ -412,18 +398,17 @@ fn reduce<F: Float>(
                 DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
                 _ => (0, i64::from(u32::MAX)),
             };
-            let empty = match reduction {
-                Reduction::Sum => 0,
-                Reduction::Max => lowest,
-                Reduction::Min => highest,
+            let wrapped = |sum: i64| match x.dtype {
+                DType::I32 => i64::from(sum as i32),
+                _ => i64::from(sum as u32),
             };
-            let result = fold(elements, &x.shape, dim, empty, |a, b| match reduction {
-                Reduction::Sum => match x.dtype {
-                    DType::I32 => i64::from(a.wrapping_add(b) as i32),
-                    _ => i64::from(a.wrapping_add(b) as u32),
-                },
-                Reduction::Max => a.max(b),
-                Reduction::Min => a.min(b),
+            let result = lines(elements, &x.shape, dim, |line| {
+                let line = line.iter().copied();
+                match reduction {
+                    Reduction::Sum => line.fold(0, |a, b| wrapped(a + b)),
+                    Reduction::Max => line.max().unwrap_or(lowest),
+                    Reduction::Min => line.min().unwrap_or(highest),
+                }
             });
             Tensor::new(x.dtype, shape, Elements::Integer(result))
         }

@@ -116,7 +116,9 @@ impl<F: Float> States<F> {
             _ => Err("the states were made for another graph".into()),
         }
     }
+}
 
+impl<F: Float + bytemuck::Pod> States<F> {
     /// The states as bytes, caches cut to `length` tokens a row.
     pub fn save(&self, graph: &Graph, length: usize) -> Vec<u8> {
         let mut bytes = Vec::new();

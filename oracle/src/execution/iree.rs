@@ -1,7 +1,8 @@
 //! Compilation and execution by IREE as a party.
 
 use super::{Execution, ExecutionError, Inputs, Observed, failed};
-use mlxcel_ir::{Bindings, Graph, HostTensor, TensorType, WeightSource};
+use crate::case::Case;
+use mlxcel_ir::{Bindings, Graph, HostTensor, TensorType, WeightData, WeightSource};
 use mlxcel_lower::{FunctionSpec, Target, compile_graphs};
 use mlxcel_runtime_iree::{Device, Module};
 use std::sync::Arc;
@@ -40,13 +41,97 @@ impl Execution for IreeExecution {
         let results = module
             .call(FUNCTION, &arguments)
             .map_err(failed(self.name(), graph))?;
-        Ok(graph
-            .outputs
+        Ok(observed(graph, &results))
+    }
+}
+
+/// What one case of a batch gave.
+pub type Outcome = Result<Vec<Observed>, ExecutionError>;
+
+impl IreeExecution {
+    /// Runs many cases, compiled together, since starting the compiler takes longer than compiling
+    /// a small graph. A batch that does not compile is halved until the cases at fault are alone.
+    pub fn run_batch(&self, cases: &[&Case]) -> Vec<Outcome> {
+        match (self.run_module(cases), cases) {
+            (Ok(outcomes), _) => outcomes,
+            (Err(error), [_]) => vec![Err(error)],
+            (Err(_), _) => {
+                let (left, right) = cases.split_at(cases.len() / 2);
+                let mut outcomes = self.run_batch(left);
+                outcomes.extend(self.run_batch(right));
+                outcomes
+            }
+        }
+    }
+
+    fn run_module(&self, cases: &[&Case]) -> Result<Vec<Outcome>, ExecutionError> {
+        let Some(first) = cases.first() else {
+            return Ok(vec![]);
+        };
+        let functions: Vec<FunctionSpec> = cases
             .iter()
-            .zip(&results)
-            .map(|(output, tensor)| Observed::from_host(&output.name, tensor))
+            .enumerate()
+            .map(|(index, case)| {
+                let mut graph = case.graph.clone();
+                graph.name = format!("case{index}");
+                for weight in &mut graph.weights {
+                    weight.name = format!("{index}/{}", weight.name);
+                }
+                FunctionSpec {
+                    name: graph.name.clone(),
+                    graph,
+                    bindings: case.bindings,
+                }
+            })
+            .collect();
+        let compiled = compile_graphs(&functions, &Target::host())
+            .map_err(failed(self.name(), &first.graph))?;
+        let device = Device::host().map_err(failed(self.name(), &first.graph))?;
+        let data: Vec<_> = cases.iter().map(|case| case.data()).collect();
+        let sources: Vec<Arc<dyn WeightSource>> = data
+            .iter()
+            .map(|data| data.weights.clone() as Arc<dyn WeightSource>)
+            .collect();
+        let joined: Arc<dyn WeightSource> = Arc::new(Joined(sources));
+        let declared = functions
+            .iter()
+            .flat_map(|function| &function.graph.weights);
+        let module = Module::from_bytes(&device, &compiled.vmfb, &joined, declared)
+            .map_err(failed(self.name(), &first.graph))?;
+        let call =
+            |(case, (function, data)): (&&Case, (&FunctionSpec, &mlxcel_ir::random::Data))| {
+                let arguments = arguments(&case.graph, &case.bindings, &data.named())
+                    .map_err(failed(self.name(), &case.graph))?;
+                let results = module
+                    .call(&function.name, &arguments)
+                    .map_err(failed(self.name(), &case.graph))?;
+                Ok(observed(&case.graph, &results))
+            };
+        Ok(cases
+            .iter()
+            .zip(functions.iter().zip(&data))
+            .map(call)
             .collect())
     }
+}
+
+/// The weights of several cases, whose names start with the case's number and a slash.
+struct Joined(Vec<Arc<dyn WeightSource>>);
+
+impl WeightSource for Joined {
+    fn get(&self, name: &str) -> Option<WeightData<'_>> {
+        let (index, name) = name.split_once('/')?;
+        self.0.get(index.parse::<usize>().ok()?)?.get(name)
+    }
+}
+
+fn observed(graph: &Graph, results: &[HostTensor]) -> Vec<Observed> {
+    graph
+        .outputs
+        .iter()
+        .zip(results)
+        .map(|(output, tensor)| Observed::from_host(&output.name, tensor))
+        .collect()
 }
 
 /// The inputs in the order of the graph, then an empty cache for each state.

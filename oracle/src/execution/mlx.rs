@@ -4,13 +4,21 @@ use super::{Execution, ExecutionError, Inputs, Observed, failed};
 use mlxcel_ir::{Bindings, Graph, WeightSource};
 use std::sync::Arc;
 
-/// MLX on this machine's default device.
+/// MLX on this machine's processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MlxExecution;
+pub enum MlxExecution {
+    /// By operations of MLX alone.
+    Operations,
+    /// By own kernels where there are any, as the product runs.
+    Kernels,
+}
 
 impl Execution for MlxExecution {
     fn name(&self) -> &'static str {
-        "mlx"
+        match self {
+            Self::Operations => "mlx",
+            Self::Kernels => "kernels",
+        }
     }
 
     fn run(
@@ -20,7 +28,11 @@ impl Execution for MlxExecution {
         weights: &Arc<dyn WeightSource>,
         inputs: &Inputs<'_>,
     ) -> Result<Vec<Observed>, ExecutionError> {
-        let outputs = mlxcel_runtime_mlx::evaluate(graph, bindings, weights.clone(), inputs)
+        let evaluate = match self {
+            Self::Operations => mlxcel_runtime_mlx::evaluate,
+            Self::Kernels => mlxcel_runtime_mlx::evaluate_with_kernels,
+        };
+        let outputs = evaluate(graph, bindings, weights.clone(), inputs)
             .map_err(failed(self.name(), graph))?;
         Ok(outputs
             .iter()

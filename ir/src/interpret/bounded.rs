@@ -1,0 +1,373 @@
+//! Numbers that know how far rounding can take an execution from them.
+//!
+//! Interpreting a graph in [`Bounded`] is a running error analysis: each value is computed in f64,
+//! and beside it stands a bound on how far an honest execution may be from it. The bound follows
+//! from the numbers at hand, so it knows cancellation and steep functions, and it holds whatever
+//! the order of a sum, whether products are fused into it, and whether intermediate values of 16
+//! bits are rounded or kept in f32.
+//!
+//! What an operation may add is declared in [`ulp`] and [`sum_factor`]; nothing else is assumed.
+
+use super::Float;
+use crate::DType;
+use std::iter::Sum;
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+/// Unit roundoff of f32: rounding changes a number by at most this share of it.
+const U: f64 = 1.0 / (1u64 << 24) as f64;
+/// The smallest normal f32. Executions may flush what is smaller to zero.
+const TINY: f64 = f32::MIN_POSITIVE as f64;
+
+/// How exact functions are, in units in the last place of the result: what OpenCL's full profile
+/// demands of an implementation, which those for CPUs and GPUs keep to.
+pub mod ulp {
+    /// Of a quotient.
+    pub const DIVIDE: f64 = 2.5;
+    /// Of a square root.
+    pub const SQRT: f64 = 3.0;
+    /// Of `e^x`.
+    pub const EXP: f64 = 3.0;
+    /// Of a natural logarithm.
+    pub const LOG: f64 = 3.0;
+    /// Of `ln(1 + x)`.
+    pub const LOG1P: f64 = 2.0;
+    /// Of a sine or cosine.
+    pub const SIN: f64 = 4.0;
+    /// Of a hyperbolic tangent.
+    pub const TANH: f64 = 5.0;
+    /// Of the error function.
+    pub const ERF: f64 = 16.0;
+    /// Of a power.
+    pub const POWER: f64 = 16.0;
+}
+
+/// By how many unit roundoffs of `Σ |term|` a sum of `count` terms may be off, in any order: at
+/// most one for each addition, and by more than λ√n of them with a probability below
+/// `2 exp(-λ² / 2)`, where rounding errors are independent (Higham and Mary, "A New Approach to
+/// Probabilistic Rounding Error Analysis", 2019). λ = 6 makes that 3e-8.
+pub fn sum_factor(count: usize) -> f64 {
+    let additions = count.saturating_sub(1) as f64;
+    additions.min(6.0 * additions.sqrt())
+}
+
+/// A number and a bound on the distance of any honest execution's result from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Bounded {
+    /// The number, as computed in f64.
+    pub value: f64,
+    /// The bound. Zero says that every execution gives exactly this number.
+    pub error: f64,
+}
+
+impl Bounded {
+    /// A number with a bound, which means nothing where the number is not finite.
+    fn new(value: f64, error: f64) -> Self {
+        let error = match (value.is_finite(), error.is_nan()) {
+            (false, _) => 0.0,
+            (true, true) => f64::INFINITY,
+            (true, false) => error,
+        };
+        Self { value, error }
+    }
+
+    /// A result that is rounded once.
+    fn once(value: f64, error: f64) -> Self {
+        match error == 0.0 && f64::from(value as f32) == value {
+            true => Self { value, error },
+            false => Self::new(value, error + U * value.abs().max(TINY)),
+        }
+    }
+
+    /// A result of a function that is exact to so many units in the last place.
+    fn function(value: f64, error: f64, ulp: f64) -> Self {
+        // A unit in the last place is at most two unit roundoffs of the number.
+        Self::new(value, error + 2.0 * ulp * U * value.abs().max(TINY))
+    }
+
+    /// The largest value of `slope` that falls away from zero, within the bound.
+    fn steepest(self, slope: impl Fn(f64) -> f64) -> f64 {
+        slope((self.value.abs() - self.error).max(0.0))
+    }
+}
+
+/// Whether a sum of these exact f32 numbers is exact in any order: all are whole multiples of a
+/// unit, and not even the sum of their sizes has more units than f32 can count.
+fn sums_exactly(terms: impl Iterator<Item = f64>) -> bool {
+    let (mut unit, mut size) = (f64::INFINITY, 0.0);
+    for term in terms {
+        if term == 0.0 {
+            continue;
+        }
+        let bits = term.to_bits();
+        let exponent = ((bits >> 52) & 0x7ff) as i32 - 1075;
+        let zeros = (bits & ((1 << 52) - 1)).trailing_zeros().min(52) as i32;
+        unit = f64::min(unit, 2f64.powi(exponent + zeros));
+        size += term.abs();
+    }
+    size <= unit * (1u64 << 24) as f64 || size == 0.0
+}
+
+impl PartialOrd for Bounded {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        self.value.partial_cmp(&other.value)
+    }
+}
+
+impl Add for Bounded {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self::once(self.value + other.value, self.error + other.error)
+    }
+}
+
+impl Sub for Bounded {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self::once(self.value - other.value, self.error + other.error)
+    }
+}
+
+impl Mul for Bounded {
+    type Output = Self;
+    fn mul(self, other: Self) -> Self {
+        Self::once(self.value * other.value, product_error(self, other))
+    }
+}
+
+/// What the errors of two factors make of their product's.
+fn product_error(a: Bounded, b: Bounded) -> f64 {
+    match a.error == 0.0 && b.error == 0.0 {
+        // An infinite factor times no error is no error.
+        true => 0.0,
+        false => a.value.abs() * b.error + b.value.abs() * a.error + a.error * b.error,
+    }
+}
+
+impl Div for Bounded {
+    type Output = Self;
+    fn div(self, other: Self) -> Self {
+        let value = self.value / other.value;
+        if self.error == 0.0 && other.error == 0.0 {
+            let power_of_two = other.value.to_bits() & ((1 << 52) - 1) == 0;
+            if power_of_two && f64::from(value as f32) == value {
+                return Self { value, error: 0.0 };
+            }
+            return Self::function(value, 0.0, ulp::DIVIDE);
+        }
+        let least = other.value.abs() - other.error;
+        let error = match least > 0.0 {
+            true => (self.error + value.abs() * other.error) / least,
+            false => f64::INFINITY,
+        };
+        Self::function(value, error, ulp::DIVIDE)
+    }
+}
+
+impl Neg for Bounded {
+    type Output = Self;
+    fn neg(self) -> Self {
+        Self::new(-self.value, self.error)
+    }
+}
+
+impl Sum for Bounded {
+    fn sum<I: Iterator<Item = Self>>(numbers: I) -> Self {
+        Self::total(&numbers.collect::<Vec<_>>())
+    }
+}
+
+impl Float for Bounded {
+    fn from_f64(value: f64) -> Self {
+        Self::once(value, 0.0)
+    }
+
+    fn to_f64(self) -> f64 {
+        self.value
+    }
+
+    fn exp(self) -> Self {
+        let value = self.value.exp();
+        Self::function(value, value * self.error.exp_m1(), ulp::EXP)
+    }
+
+    fn ln(self) -> Self {
+        let least = (self.value - self.error).max(0.0);
+        Self::function(self.value.ln(), self.error / least, ulp::LOG)
+    }
+
+    fn ln_1p(self) -> Self {
+        let least = (1.0 + self.value - self.error).max(0.0);
+        Self::function(self.value.ln_1p(), self.error / least, ulp::LOG1P)
+    }
+
+    fn sqrt(self) -> Self {
+        let value = self.value.sqrt();
+        let least = (self.value - self.error).max(0.0).sqrt();
+        let error = match value + least > 0.0 {
+            true => self.error / (value + least),
+            false => self.error.sqrt(),
+        };
+        Self::function(value, error, ulp::SQRT)
+    }
+
+    fn sin(self) -> Self {
+        Self::function(self.value.sin(), self.error.min(2.0), ulp::SIN)
+    }
+
+    fn cos(self) -> Self {
+        Self::function(self.value.cos(), self.error.min(2.0), ulp::SIN)
+    }
+
+    fn tanh(self) -> Self {
+        let slope = self.steepest(|x| 1.0 - x.tanh().powi(2));
+        Self::function(self.value.tanh(), self.error.min(2.0) * slope, ulp::TANH)
+    }
+
+    fn erf(self) -> Self {
+        let slope = self.steepest(|x| std::f64::consts::FRAC_2_SQRT_PI * (-x * x).exp());
+        let error = (self.error * slope).min(2.0);
+        Self::function(libm::erf(self.value), error, ulp::ERF)
+    }
+
+    fn abs(self) -> Self {
+        Self::new(self.value.abs(), self.error)
+    }
+
+    fn powf(self, exponent: Self) -> Self {
+        let value = self.value.powf(exponent.value);
+        if self.error == 0.0 && exponent.error == 0.0 {
+            return Self::function(value, 0.0, ulp::POWER);
+        }
+        let least = (self.value - self.error).max(0.0);
+        let share = (exponent.value.abs() + exponent.error) * self.error / least
+            + self.value.ln().abs() * exponent.error;
+        Self::function(value, value.abs() * share.exp_m1(), ulp::POWER)
+    }
+
+    fn product(lhs: &[Self], rhs: &[Self]) -> Self {
+        let (mut value, mut error, mut size) = (0.0, 0.0, 0.0);
+        for (&a, &b) in lhs.iter().zip(rhs) {
+            let term = a.value * b.value;
+            value += term;
+            size += term.abs();
+            error += product_error(a, b);
+        }
+        let exact =
+            error == 0.0 && sums_exactly(lhs.iter().zip(rhs).map(|(a, b)| a.value * b.value));
+        if exact {
+            return Self { value, error };
+        }
+        // Each product is rounded too, unless it is fused into the sum.
+        let factor = sum_factor(lhs.len() + 1) * U;
+        Self::new(value, error + factor * size.max(TINY))
+    }
+
+    fn total(numbers: &[Self]) -> Self {
+        let (mut value, mut error, mut size) = (0.0, 0.0, 0.0);
+        for number in numbers {
+            value += number.value;
+            error += number.error;
+            size += number.value.abs();
+        }
+        if error == 0.0 && sums_exactly(numbers.iter().map(|number| number.value)) {
+            return Self { value, error };
+        }
+        let factor = sum_factor(numbers.len()) * U;
+        Self::new(value, error + factor * size.max(TINY))
+    }
+
+    fn preferred_to(self, other: Self) -> Self {
+        Self::new(self.value, self.error.max(other.error))
+    }
+
+    /// The number itself, for an execution may as well keep it in f32, with room for two roundings:
+    /// the execution's, and that of the number it means.
+    fn rounded(self, dtype: DType) -> Self {
+        let (unit, normal, nearest) = match dtype {
+            DType::F16 => (
+                (1u64 << 13) as f64 * U,
+                f64::from(half::f16::MIN_POSITIVE),
+                half::f16::from_f64(self.value).to_f64(),
+            ),
+            DType::BF16 => (
+                (1u64 << 16) as f64 * U,
+                TINY,
+                half::bf16::from_f64(self.value).to_f64(),
+            ),
+            DType::Bool | DType::I32 | DType::U32 | DType::F32 => return self,
+        };
+        match self.error == 0.0 && nearest == self.value {
+            true => self,
+            false => Self::new(
+                self.value,
+                self.error + unit * (self.value.abs() + self.error).max(normal),
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn exact(value: f32) -> Bounded {
+        Bounded::from_f64(value.into())
+    }
+
+    proptest! {
+        /// f32 itself is an honest execution.
+        #[test]
+        fn f32_stays_within_the_bound(
+            x in prop::collection::vec(-3.0f32..3.0, 1..70),
+            y in prop::collection::vec(0.1f32..3.0, 70),
+        ) {
+            let y = &y[..x.len()];
+            let check = |name: &str, found: f32, bounded: Bounded| {
+                let distance = (f64::from(found) - bounded.value).abs();
+                prop_assert!(distance <= bounded.error, "{name}: {distance} {bounded:?}");
+                Ok(())
+            };
+            let (bx, by): (Vec<_>, Vec<_>) = (x.iter().copied().map(exact).collect(), y.iter().copied().map(exact).collect());
+            check("product", f32::product(&x, y), Bounded::product(&bx, &by))?;
+            check("total", f32::total(&x), Bounded::total(&bx))?;
+            let one_by_one = x.iter().zip(y).fold(0.0, |sum, (a, b)| sum + a * b);
+            check("sum", one_by_one, Bounded::product(&bx, &by))?;
+            for ((&a, &b), (&ba, &bb)) in x.iter().zip(y).zip(bx.iter().zip(&by)) {
+                check("quotient", (a - b) / b, (ba - bb) / bb)?;
+                check("difference", (a * b + b) - a * b, (ba * bb + bb) - ba * bb)?;
+                check("exp", (a * b).exp(), (ba * bb).exp())?;
+                check("ln", (b * b).ln(), (bb * bb).ln())?;
+                check("sqrt", (b * b).sqrt(), (bb * bb).sqrt())?;
+                check("tanh", (a * b).tanh(), (ba * bb).tanh())?;
+                check("sin", (a * b).sin(), (ba * bb).sin())?;
+                check("erf", Float::erf(a * b), (ba * bb).erf())?;
+                check("power", (b * b).powf(a * b), (bb * bb).powf(ba * bb))?;
+                let sixteen = Float::rounded(Float::rounded(a * b, DType::BF16) * b, DType::BF16);
+                let bounded = ((ba * bb).rounded(DType::BF16) * bb).rounded(DType::BF16);
+                check("bf16", sixteen, bounded)?;
+                check("kept in f32", a * b * b, bounded)?;
+            }
+        }
+    }
+
+    #[test]
+    fn small_whole_numbers_are_exact() {
+        let numbers: Vec<Bounded> = (0..1000).map(|i| exact(i as f32 / 8.0)).collect();
+        assert_eq!(Bounded::total(&numbers).error, 0.0);
+        assert_eq!(Bounded::product(&numbers, &numbers[..1]).error, 0.0);
+        assert_eq!((exact(3.0) * exact(0.5) + exact(1.0)).error, 0.0);
+        assert!((exact(1.0) / exact(3.0)).error > 0.0);
+        assert!(exact(0.1).rounded(DType::BF16).error > 0.0);
+        assert!(Bounded::total(&[exact(1.0), exact(1e-9)]).error > 0.0);
+    }
+
+    #[test]
+    fn infinities_have_no_error() {
+        let hidden = exact(f32::NEG_INFINITY) - exact(0.1);
+        assert_eq!((hidden.value, hidden.error), (f64::NEG_INFINITY, 0.0));
+        let share = hidden.exp();
+        assert_eq!(share.value, 0.0);
+        assert!(share.error < 1e-30);
+    }
+}

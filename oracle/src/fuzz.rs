@@ -1,0 +1,197 @@
+//! The level of random graphs: interpreter, MLX, kernels and IREE on graphs that nobody wrote.
+
+use crate::case::Case;
+use crate::execution::{Execution, IreeExecution, MlxExecution, ReferenceExecution};
+use crate::reduce::{reduce, tidy};
+use crate::standard::Deviation;
+use crate::summary::{Failure, Level};
+use mlxcel_ir::random::{self, Data};
+use mlxcel_ir::{Op, pass};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// How much to try.
+#[derive(Clone, Copy, Debug)]
+pub struct Amount {
+    /// The first graph's number; others follow.
+    pub first: u64,
+    /// Graphs for the interpreter, MLX and kernels.
+    pub graphs: u64,
+    /// How many of them, spread evenly, are compiled by IREE as well.
+    pub compiled: u64,
+    /// Graphs that one run of the compiler takes.
+    pub batch: usize,
+}
+
+/// The graph of a number, settled, or `None` where nothing of it is.
+pub fn case(number: u64) -> Option<Case> {
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d;
+    let mut next = || {
+        // Xorshift; its high bits are random enough.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u32
+    };
+    let length = 20 + next() % 140;
+    let tape: Vec<u32> = (0..length).map(|_| next()).collect();
+    let random = random::graph(&tape);
+    let data = Data::new(&random.graph, &random.bindings, number);
+    let settled = random::settle(&random.graph, &random.bindings, &data).ok()?;
+    let graph = tidy(&settled.graph);
+    (!graph.nodes.is_empty()).then_some(Case {
+        graph,
+        bindings: random.bindings,
+        seed: number,
+    })
+}
+
+/// Checks an execution on a case; `None` where all is well.
+fn fault(case: &Case, execution: &dyn Execution) -> Option<String> {
+    match case.check(execution) {
+        Ok(Some(deviation)) if !deviation.within() => Some(deviation.to_string()),
+        Ok(_) => None,
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// Whether a smaller case still has one meaning.
+fn settled(case: &Case) -> bool {
+    let outputs = case.graph.outputs.len();
+    !case.graph.nodes.is_empty()
+        && mlxcel_ir::verify::errors(&case.graph).is_empty()
+        && random::settle(&case.graph, &case.bindings, &case.data()).is_ok_and(|settled| {
+            settled.graph.nodes.len() == case.graph.nodes.len() && settled.outputs.len() == outputs
+        })
+}
+
+/// A smaller case on which the execution is at fault too.
+pub fn smallest(found: &Case, execution: &dyn Execution) -> Case {
+    reduce(found, &|case| {
+        settled(case) && fault(case, execution).is_some()
+    })
+}
+
+/// The passes, as an execution: the interpreter in f32 on what they make of a graph.
+struct Passes;
+
+impl Execution for Passes {
+    fn name(&self) -> &'static str {
+        "passes"
+    }
+
+    fn run(
+        &self,
+        graph: &mlxcel_ir::Graph,
+        bindings: &mlxcel_ir::Bindings,
+        weights: &std::sync::Arc<dyn mlxcel_ir::WeightSource>,
+        inputs: &crate::execution::Inputs<'_>,
+    ) -> Result<Vec<crate::execution::Observed>, crate::execution::ExecutionError> {
+        let graph = pass::simplify(&pass::specialise(graph, bindings));
+        ReferenceExecution::F32.run(&graph, bindings, weights, inputs)
+    }
+}
+
+/// Runs the level; one line for each execution, and the share of graphs that have each op.
+pub fn run(amount: Amount, progress: &dyn Fn(&str)) -> (Vec<Level>, BTreeMap<&'static str, u64>) {
+    let mut coverage: BTreeMap<&'static str, u64> =
+        Op::TABLE.iter().map(|info| (info.name, 0)).collect();
+    let executions: [&dyn Execution; 3] =
+        [&Passes, &MlxExecution::Operations, &MlxExecution::Kernels];
+    let mut levels: Vec<Level> = executions
+        .iter()
+        .map(|execution| Level::new(format!("random graphs, {}", execution.name())))
+        .collect();
+    let mut compiled = Level::new("random graphs, iree-cpu");
+    let mut waiting: Vec<(Case, crate::standard::Standard)> = vec![];
+    let stride = amount
+        .graphs
+        .checked_div(amount.compiled)
+        .unwrap_or(u64::MAX);
+    for index in 0..amount.graphs {
+        let number = amount.first + index;
+        let Some(case) = case(number) else { continue };
+        let standard = match case.standard() {
+            Ok(standard) => standard,
+            Err(error) => {
+                levels[0].fail(Failure::new("interpreter", &case, error.to_string()));
+                continue;
+            }
+        };
+        let mut seen: Vec<&str> = case.graph.nodes.iter().map(|n| n.op.info().name).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        for op in seen {
+            *coverage.entry(op).or_default() += 1;
+        }
+        for (execution, level) in executions.iter().zip(&mut levels) {
+            let begin = Instant::now();
+            let outcome = case.run(*execution);
+            level.seconds += begin.elapsed().as_secs_f64();
+            let outcome = outcome
+                .map(|observed| standard.worst(&observed))
+                .map_err(|error| error.to_string());
+            record(level, &case, *execution, outcome);
+        }
+        if index % stride == 0 && amount.compiled > 0 {
+            waiting.push((case, standard));
+        }
+        if waiting.len() >= amount.batch {
+            flush(&mut compiled, &mut waiting);
+        }
+        if index % 500 == 499 {
+            progress(&format!("{} random graphs", index + 1));
+        }
+    }
+    flush(&mut compiled, &mut waiting);
+    if amount.compiled > 0 {
+        levels.push(compiled);
+    }
+    (levels, coverage)
+}
+
+fn flush(level: &mut Level, waiting: &mut Vec<(Case, crate::standard::Standard)>) {
+    let begin = Instant::now();
+    let cases: Vec<&Case> = waiting.iter().map(|(case, _)| case).collect();
+    let outcomes = IreeExecution.run_batch(&cases);
+    level.seconds += begin.elapsed().as_secs_f64();
+    for ((case, standard), outcome) in waiting.iter().zip(outcomes) {
+        let outcome = outcome
+            .map(|observed| standard.worst(&observed))
+            .map_err(|error| error.to_string());
+        record(level, case, &IreeExecution, outcome);
+    }
+    waiting.clear();
+}
+
+fn record(
+    level: &mut Level,
+    case: &Case,
+    execution: &dyn Execution,
+    outcome: Result<Option<Deviation>, String>,
+) {
+    let reason = match outcome {
+        Ok(deviation) => {
+            let share = deviation.as_ref().map_or(0.0, |d| d.share);
+            let place = || {
+                format!(
+                    "graph {} {}",
+                    case.seed,
+                    deviation.as_ref().map_or("", |d| &d.output)
+                )
+            };
+            match deviation.as_ref().filter(|d| !d.within()) {
+                None => return level.pass(share, place),
+                Some(deviation) => deviation.to_string(),
+            }
+        }
+        Err(error) => error,
+    };
+    // Reducing costs many runs; the first few of a kind tell enough.
+    let case = match level.failures.len() < 8 {
+        true => smallest(case, execution),
+        false => case.clone(),
+    };
+    let reason = fault(&case, execution).unwrap_or(reason);
+    level.fail(Failure::new(execution.name(), &case, reason));
+}
