@@ -14,6 +14,32 @@ pub struct HostTensor {
 }
 
 impl HostTensor {
+    /// A tensor of the given numbers, each rounded to `dtype`.
+    pub fn from_f64(dtype: DType, shape: Vec<usize>, numbers: &[f64]) -> Self {
+        Self {
+            dtype,
+            shape,
+            bytes: Self::bytes_of(dtype, numbers),
+        }
+    }
+
+    /// Numbers as the bytes of elements of type `dtype`.
+    pub fn bytes_of(dtype: DType, numbers: &[f64]) -> Vec<u8> {
+        let numbers = numbers.iter().copied();
+        match dtype {
+            DType::Bool => numbers.map(|x| u8::from(x != 0.0)).collect(),
+            DType::I32 => numbers.flat_map(|x| (x as i32).to_le_bytes()).collect(),
+            DType::U32 => numbers.flat_map(|x| (x as u32).to_le_bytes()).collect(),
+            DType::F16 => numbers
+                .flat_map(|x| half::f16::from_f64(x).to_le_bytes())
+                .collect(),
+            DType::BF16 => numbers
+                .flat_map(|x| half::bf16::from_f64(x).to_le_bytes())
+                .collect(),
+            DType::F32 => numbers.flat_map(|x| (x as f32).to_le_bytes()).collect(),
+        }
+    }
+
     /// A tensor of i32.
     ///
     /// # Panics

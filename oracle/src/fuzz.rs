@@ -1,13 +1,17 @@
 //! The level of random graphs: interpreter, MLX, kernels and IREE on graphs that nobody wrote.
 
 use crate::case::Case;
-use crate::execution::{Execution, IreeExecution, MlxExecution, ReferenceExecution};
+use crate::execution::{
+    Execution, ExecutionError, Inputs, IreeExecution, MlxExecution, Observed, ReferenceExecution,
+};
+use crate::known;
 use crate::reduce::{reduce, tidy};
-use crate::standard::Deviation;
+use crate::standard::Standard;
 use crate::summary::{Failure, Level};
 use mlxcel_ir::random::{self, Data};
-use mlxcel_ir::{Op, pass};
+use mlxcel_ir::{Bindings, Graph, Op, WeightSource, pass};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// How much to try.
@@ -51,7 +55,12 @@ fn fault(case: &Case, execution: &dyn Execution) -> Option<String> {
     match case.check(execution) {
         Ok(Some(deviation)) if !deviation.within() => Some(deviation.to_string()),
         Ok(_) => None,
-        Err(error) => Some(error.to_string()),
+        Err(error) => {
+            let message = known::full(&error);
+            known::explains(execution, &message)
+                .is_none()
+                .then_some(message)
+        }
     }
 }
 
@@ -82,11 +91,11 @@ impl Execution for Passes {
 
     fn run(
         &self,
-        graph: &mlxcel_ir::Graph,
-        bindings: &mlxcel_ir::Bindings,
-        weights: &std::sync::Arc<dyn mlxcel_ir::WeightSource>,
-        inputs: &crate::execution::Inputs<'_>,
-    ) -> Result<Vec<crate::execution::Observed>, crate::execution::ExecutionError> {
+        graph: &Graph,
+        bindings: &Bindings,
+        weights: &Arc<dyn WeightSource>,
+        inputs: &Inputs<'_>,
+    ) -> Result<Vec<Observed>, ExecutionError> {
         let graph = pass::simplify(&pass::specialise(graph, bindings));
         ReferenceExecution::F32.run(&graph, bindings, weights, inputs)
     }
@@ -103,7 +112,7 @@ pub fn run(amount: Amount, progress: &dyn Fn(&str)) -> (Vec<Level>, BTreeMap<&'s
         .map(|execution| Level::new(format!("random graphs, {}", execution.name())))
         .collect();
     let mut compiled = Level::new("random graphs, iree-cpu");
-    let mut waiting: Vec<(Case, crate::standard::Standard)> = vec![];
+    let mut waiting: Vec<(Case, Standard)> = vec![];
     let stride = amount
         .graphs
         .checked_div(amount.compiled)
@@ -128,10 +137,7 @@ pub fn run(amount: Amount, progress: &dyn Fn(&str)) -> (Vec<Level>, BTreeMap<&'s
             let begin = Instant::now();
             let outcome = case.run(*execution);
             level.seconds += begin.elapsed().as_secs_f64();
-            let outcome = outcome
-                .map(|observed| standard.worst(&observed))
-                .map_err(|error| error.to_string());
-            record(level, &case, *execution, outcome);
+            record(level, &case, *execution, &standard, outcome);
         }
         if index % stride == 0 && amount.compiled > 0 {
             waiting.push((case, standard));
@@ -150,48 +156,32 @@ pub fn run(amount: Amount, progress: &dyn Fn(&str)) -> (Vec<Level>, BTreeMap<&'s
     (levels, coverage)
 }
 
-fn flush(level: &mut Level, waiting: &mut Vec<(Case, crate::standard::Standard)>) {
+fn flush(level: &mut Level, waiting: &mut Vec<(Case, Standard)>) {
     let begin = Instant::now();
     let cases: Vec<&Case> = waiting.iter().map(|(case, _)| case).collect();
     let outcomes = IreeExecution.run_batch(&cases);
     level.seconds += begin.elapsed().as_secs_f64();
     for ((case, standard), outcome) in waiting.iter().zip(outcomes) {
-        let outcome = outcome
-            .map(|observed| standard.worst(&observed))
-            .map_err(|error| error.to_string());
-        record(level, case, &IreeExecution, outcome);
+        record(level, case, &IreeExecution, standard, outcome);
     }
     waiting.clear();
 }
 
+/// Counts what an execution made of a case; a failing one is made smaller first.
 fn record(
     level: &mut Level,
     case: &Case,
     execution: &dyn Execution,
-    outcome: Result<Option<Deviation>, String>,
+    standard: &Standard,
+    outcome: Result<Vec<Observed>, ExecutionError>,
 ) {
-    let reason = match outcome {
-        Ok(deviation) => {
-            let share = deviation.as_ref().map_or(0.0, |d| d.share);
-            let place = || {
-                format!(
-                    "graph {} {}",
-                    case.seed,
-                    deviation.as_ref().map_or("", |d| &d.output)
-                )
-            };
-            match deviation.as_ref().filter(|d| !d.within()) {
-                None => return level.pass(share, place),
-                Some(deviation) => deviation.to_string(),
-            }
+    let failed = level.failures.len();
+    level.record(case, execution, standard, outcome);
+    // Making one smaller takes many runs; the first few tell enough.
+    if level.failures.len() > failed && level.failures.len() <= 8 {
+        let small = smallest(case, execution);
+        if let (Some(reason), Some(last)) = (fault(&small, execution), level.failures.last_mut()) {
+            *last = Failure::new(execution.name(), &small, reason);
         }
-        Err(error) => error,
-    };
-    // Reducing costs many runs; the first few of a kind tell enough.
-    let case = match level.failures.len() < 8 {
-        true => smallest(case, execution),
-        false => case.clone(),
-    };
-    let reason = fault(&case, execution).unwrap_or(reason);
-    level.fail(Failure::new(execution.name(), &case, reason));
+    }
 }

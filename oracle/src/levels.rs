@@ -2,14 +2,15 @@
 
 use crate::fuzz::{self, Amount};
 use crate::summary::Level;
+use crate::{known, mutation, sweep};
 
 /// How much to try.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Random graphs.
     pub random: Amount,
-    /// Whether the slow levels run in full.
-    pub deep: bool,
+    /// Single ops that are compiled.
+    pub ops: usize,
 }
 
 impl Effort {
@@ -19,10 +20,10 @@ impl Effort {
             random: Amount {
                 first: 0,
                 graphs: 2000,
-                compiled: 100,
+                compiled: 60,
                 batch: 50,
             },
-            deep: false,
+            ops: 100,
         }
     }
 
@@ -35,7 +36,7 @@ impl Effort {
                 compiled: 1000,
                 batch: 50,
             },
-            deep: true,
+            ops: 1000,
         }
     }
 }
@@ -53,7 +54,42 @@ pub struct Outcome {
 pub type Run = fn(&Effort, &dyn Fn(&str)) -> Outcome;
 
 /// Every level by name, in the order in which they run.
-pub const LEVELS: &[(&str, Run)] = &[("random", random)];
+pub const LEVELS: &[(&str, Run)] = &[
+    ("bugs", bugs),
+    ("ops", ops),
+    ("numbers", numbers),
+    ("random", random),
+    ("limitations", limitations),
+];
+
+fn bugs(_: &Effort, _: &dyn Fn(&str)) -> Outcome {
+    let (levels, table) = mutation::run();
+    Outcome {
+        levels,
+        notes: table.lines().map(str::to_string).collect(),
+    }
+}
+
+fn ops(effort: &Effort, progress: &dyn Fn(&str)) -> Outcome {
+    Outcome {
+        levels: sweep::run(effort.ops, effort.random.batch, progress),
+        notes: vec![],
+    }
+}
+
+fn numbers(_: &Effort, _: &dyn Fn(&str)) -> Outcome {
+    Outcome {
+        levels: sweep::exhaustive(),
+        notes: vec![],
+    }
+}
+
+fn limitations(_: &Effort, _: &dyn Fn(&str)) -> Outcome {
+    Outcome {
+        levels: vec![known::run()],
+        notes: vec![],
+    }
+}
 
 fn random(effort: &Effort, progress: &dyn Fn(&str)) -> Outcome {
     let (levels, coverage) = fuzz::run(effort.random, progress);

@@ -21,12 +21,17 @@ pub mod compare;
 pub mod execution;
 pub mod fault;
 pub mod fuzz;
+pub mod known;
 pub mod levels;
+pub mod localise;
 pub mod model;
+pub mod mutation;
 pub mod reduce;
 pub mod report;
 pub mod standard;
 pub mod summary;
+pub mod sweep;
+pub mod toy;
 pub mod verify;
 
 pub use execution::{Execution, ExecutionError, Observed};

@@ -1,6 +1,9 @@
 //! What a run of the oracle's levels found, one line a level.
 
 use crate::case::Case;
+use crate::execution::{Execution, ExecutionError, Observed};
+use crate::known;
+use crate::standard::Standard;
 use std::fmt;
 
 /// A case that failed.
@@ -34,7 +37,9 @@ pub struct Level {
     pub cases: u64,
     /// Cases within their bounds.
     pub passed: u64,
-    /// The largest error of those, as a share of its bound.
+    /// Cases that a declared limitation of the execution explains.
+    pub declared: u64,
+    /// The largest error of those within their bounds, as a share of its bound.
     pub worst: f64,
     /// Where that was.
     pub place: String,
@@ -51,6 +56,7 @@ impl Level {
             name: name.into(),
             cases: 0,
             passed: 0,
+            declared: 0,
             worst: 0.0,
             place: String::new(),
             seconds: 0.0,
@@ -73,6 +79,42 @@ impl Level {
         self.failures.push(failure);
     }
 
+    /// Counts a case that a declared limitation explains.
+    pub fn declare(&mut self) {
+        self.cases += 1;
+        self.declared += 1;
+    }
+
+    /// Counts what an execution made of a case.
+    pub fn record(
+        &mut self,
+        case: &Case,
+        execution: &dyn Execution,
+        standard: &Standard,
+        outcome: Result<Vec<Observed>, ExecutionError>,
+    ) {
+        match outcome {
+            Ok(observed) => match standard.worst(&observed) {
+                Some(worst) if !worst.within() => {
+                    self.fail(Failure::new(execution.name(), case, worst.to_string()));
+                }
+                worst => {
+                    let op = |case: &Case| case.graph.nodes.last().map_or("", |n| n.op.info().name);
+                    self.pass(worst.map_or(0.0, |w| w.share), || {
+                        format!("{} of graph {}", op(case), case.seed)
+                    });
+                }
+            },
+            Err(error) => {
+                let message = known::full(&error);
+                match known::explains(execution, &message) {
+                    Some(_) => self.declare(),
+                    None => self.fail(Failure::new(execution.name(), case, message)),
+                }
+            }
+        }
+    }
+
     /// Whether every case passed, and there was one.
     pub fn passed(&self) -> bool {
         self.cases > 0 && self.failures.is_empty()
@@ -80,17 +122,17 @@ impl Level {
 }
 
 /// The heading of lines of levels.
-pub const HEADING: &str =
-    "level                               cases   passed  worst error of budget  seconds  at";
+pub const HEADING: &str = "level                               cases   passed declared  worst error of budget  seconds  at";
 
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:<34} {:>6} {:>8}  {:>20.1}% {:>8.1}  {}",
+            "{:<34} {:>6} {:>8} {:>8}  {:>20.1}% {:>8.1}  {}",
             self.name,
             self.cases,
             self.passed,
+            self.declared,
             self.worst * 100.0,
             self.seconds,
             self.place

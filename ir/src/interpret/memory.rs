@@ -45,7 +45,8 @@ pub(super) fn convolution<F: Float>(
             for channel in 0..channels {
                 let products = (0..width)
                     .map(|j| weight[channel * width + j] * line[(token + j) * channels + channel]);
-                result.push(products.sum::<F>() + bias[channel]);
+                let terms: Vec<F> = products.chain([bias[channel]]).collect();
+                result.push(F::total(&terms));
             }
         }
         let seen = count(operands[1], row, tokens)? * channels;

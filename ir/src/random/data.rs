@@ -17,6 +17,11 @@ impl Weights {
     pub fn insert(&mut self, name: impl Into<String>, parts: [Vec<u8>; 3]) {
         self.0.insert(name.into(), parts);
     }
+
+    /// The parts of a weight, to change.
+    pub fn get_mut(&mut self, name: &str) -> Option<&mut [Vec<u8>; 3]> {
+        self.0.get_mut(name)
+    }
 }
 
 impl WeightSource for Weights {
@@ -64,11 +69,7 @@ impl Data {
                     _ => 4.0 * numbers.unit() - 2.0,
                 })
                 .collect();
-            let tensor = HostTensor {
-                dtype: input.ty.dtype,
-                bytes: bytes(input.ty.dtype, &values),
-                shape,
-            };
+            let tensor = HostTensor::from_f64(input.ty.dtype, shape, &values);
             (input.name.clone(), tensor)
         });
         let inputs = inputs.collect();
@@ -113,7 +114,7 @@ fn stored(declaration: &WeightDecl, seed: u64) -> [Vec<u8>; 3] {
         let numbers: Vec<f64> = (0..count)
             .map(|_| scale * (4.0 * numbers.unit() - 2.0))
             .collect();
-        return [bytes(dtype, &numbers), vec![], vec![]];
+        return [HostTensor::bytes_of(dtype, &numbers), vec![], vec![]];
     };
     let mut codes = random(value_bytes);
     if coded.code == Code::E4M3 {
@@ -134,7 +135,11 @@ fn stored(declaration: &WeightDecl, seed: u64) -> [Vec<u8>; 3] {
             let scales = small(&mut sides, groups, scale);
             let half = 2f64.powi(coded.code.bits() as i32 - 1);
             let biases: Vec<f64> = scales.iter().map(|scale| -half * scale).collect();
-            [codes, bytes(dtype, &scales), bytes(dtype, &biases)]
+            [
+                codes,
+                HostTensor::bytes_of(dtype, &scales),
+                HostTensor::bytes_of(dtype, &biases),
+            ]
         }
         Sides::E8M0 => {
             let scales = (0..scale_bytes).map(|_| 121 + sides.below(4) as u8);
@@ -146,7 +151,7 @@ fn stored(declaration: &WeightDecl, seed: u64) -> [Vec<u8>; 3] {
         }
         Sides::Blocks(dtype) => {
             let scales = small(&mut sides, count(scale_bytes, scales.element), 1.0 / 512.0);
-            [codes, bytes(dtype, &scales), vec![]]
+            [codes, HostTensor::bytes_of(dtype, &scales), vec![]]
         }
         Sides::Nested { zero } => {
             let outer = small(&mut sides, count(scale_bytes, scales.element), 1.0 / 2048.0);
@@ -156,25 +161,12 @@ fn stored(declaration: &WeightDecl, seed: u64) -> [Vec<u8>; 3] {
                 Some(_) => (sides.below(64) as i8 - 32) as u8,
                 None => sides.below(64) as u8,
             });
-            [codes, bytes(DType::F16, &outer), inner.collect()]
+            [
+                codes,
+                HostTensor::bytes_of(DType::F16, &outer),
+                inner.collect(),
+            ]
         }
-    }
-}
-
-/// Numbers as the bytes of elements of type `dtype`.
-pub(crate) fn bytes(dtype: DType, numbers: &[f64]) -> Vec<u8> {
-    let numbers = numbers.iter().copied();
-    match dtype {
-        DType::Bool => numbers.map(|x| u8::from(x != 0.0)).collect(),
-        DType::I32 => numbers.flat_map(|x| (x as i32).to_le_bytes()).collect(),
-        DType::U32 => numbers.flat_map(|x| (x as u32).to_le_bytes()).collect(),
-        DType::F16 => numbers
-            .flat_map(|x| half::f16::from_f64(x).to_le_bytes())
-            .collect(),
-        DType::BF16 => numbers
-            .flat_map(|x| half::bf16::from_f64(x).to_le_bytes())
-            .collect(),
-        DType::F32 => numbers.flat_map(|x| (x as f32).to_le_bytes()).collect(),
     }
 }
 

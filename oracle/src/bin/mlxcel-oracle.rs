@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: mlxcel-oracle [--ci | --deep] [--level NAME]... [--first NUMBER] [--graphs NUMBER]
-                     [--compiled NUMBER] [--repro FOLDER]
+                     [--compiled NUMBER] [--ops NUMBER] [--batch NUMBER] [--repro FOLDER]
        mlxcel-oracle --case FILE.mxg
 
 Exit codes: 0 all within bounds, 1 a mismatch, 2 wrong usage, 3 could not run.
@@ -73,6 +73,7 @@ fn arguments() -> Result<Task, lexopt::Error> {
             Long("first") => options.effort.random.first = parser.value()?.parse()?,
             Long("graphs") => options.effort.random.graphs = parser.value()?.parse()?,
             Long("compiled") => options.effort.random.compiled = parser.value()?.parse()?,
+            Long("ops") => options.effort.ops = parser.value()?.parse()?,
             Long("batch") => options.effort.random.batch = parser.value()?.parse()?,
             Long("repro") => options.repro = parser.value()?.into(),
             Long("case") => return Ok(Task::Case(parser.value()?.into())),
@@ -122,7 +123,10 @@ fn again(path: &std::path::Path) -> ExitCode {
                 }
             }
             Err(error) => {
-                println!("{name:<14} could not run: {error}");
+                println!(
+                    "{name:<14} could not run: {}",
+                    mlxcel_oracle::known::full(&error)
+                );
                 code = 3;
             }
         }

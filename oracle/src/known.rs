@@ -1,0 +1,132 @@
+//! Faults that libraries have: declared, each with a case that fails as long as the fault is there.
+
+use crate::case::Case;
+use crate::execution::{Execution, IreeExecution, MlxExecution};
+use crate::summary::{Failure, Level};
+
+/// A declared limitation.
+pub struct Limitation {
+    /// Its name.
+    pub name: &'static str,
+    /// The execution that has it.
+    pub execution: fn() -> Box<dyn Execution>,
+    /// What is wrong and why.
+    pub cause: &'static str,
+    /// What the execution says of it, in part; empty where it says nothing and is wrong.
+    pub says: &'static str,
+    /// A case that has it.
+    pub case: &'static str,
+}
+
+/// Every declared limitation.
+pub const KNOWN: &[Limitation] = &[
+    Limitation {
+        name: "softmax beside its operand",
+        execution: || Box::new(IreeExecution),
+        cause: "IREE 3.x joins the computation of a softmax's operand with the softmax, and where the \
+                operand is a result as well its store is left outside of the workgroups' loop; the \
+                compiler's own check then refuses the dispatch",
+        says: "restricted to workgroup distributed contexts",
+        case: include_str!("known/softmax_operand.mxg"),
+    },
+    Limitation {
+        name: "rows of codes with no multiple of eight",
+        execution: || Box::new(IreeExecution),
+        cause: "codes are unpacked eight at a time, so groups that are no multiple of eight are refused \
+                before the compiler runs; no checkpoint has such",
+        says: "groups of a multiple of 8 can be compiled",
+        case: include_str!("known/odd_groups.mxg"),
+    },
+    Limitation {
+        name: "error function of small numbers",
+        execution: || Box::new(MlxExecution::Operations),
+        cause: "MLX computes erf by an exponential, whose error of 1.5e-7 is absolute; relative to the \
+                result it grows without bound towards zero. The bound of erf is absolute for that reason; \
+                this case holds it to 16 units in the last place of the result",
+        says: "",
+        case: include_str!("known/small_erf.mxg"),
+    },
+];
+
+/// The limitation that explains what an execution said.
+pub fn explains(execution: &dyn Execution, message: &str) -> Option<&'static Limitation> {
+    KNOWN.iter().find(|known| {
+        !known.says.is_empty()
+            && (known.execution)().name() == execution.name()
+            && message.contains(known.says)
+    })
+}
+
+/// Whether the fault is still there.
+///
+/// # Errors
+/// What is wrong with the case, or with what the execution says of it.
+pub fn present(known: &Limitation) -> Result<bool, String> {
+    let case = Case::parse(known.case).map_err(|error| error.to_string())?;
+    let execution = (known.execution)();
+    match case.run(&*execution) {
+        Err(error) => {
+            let message = full(&error);
+            match !known.says.is_empty() && message.contains(known.says) {
+                true => Ok(true),
+                false => Err(message),
+            }
+        }
+        Ok(observed) if known.name.starts_with("error function") => {
+            let standard = case.standard().map_err(|error| error.to_string())?;
+            let exact = standard
+                .0
+                .iter()
+                .zip(&observed)
+                .any(|((_, tensor), observed)| {
+                    tensor
+                        .to_f64()
+                        .iter()
+                        .zip(&observed.values)
+                        .any(|(r, x)| (x - r).abs() > 16.0 * f64::from(f32::EPSILON) * r.abs())
+                });
+            Ok(exact)
+        }
+        Ok(observed) => {
+            let standard = case.standard().map_err(|error| error.to_string())?;
+            Ok(standard
+                .worst(&observed)
+                .is_some_and(|worst| !worst.within()))
+        }
+    }
+}
+
+/// An error with its causes.
+pub fn full(error: &dyn std::error::Error) -> String {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        message.push_str(": ");
+        message.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    message
+}
+
+/// Runs the level: a limitation that is gone is a failure, so that its declaration goes too.
+pub fn run() -> Level {
+    let mut level = Level::new("declared limitations");
+    for known in KNOWN {
+        let begin = std::time::Instant::now();
+        match present(known) {
+            Ok(true) => level.pass(0.0, String::new),
+            Ok(false) => level.fail(Failure {
+                execution: (known.execution)().name().into(),
+                reason: format!("`{}` is gone: remove its declaration", known.name),
+                case: known.case.into(),
+            }),
+            Err(reason) => level.fail(Failure {
+                execution: (known.execution)().name().into(),
+                reason: format!("`{}` is another fault now: {reason}", known.name),
+                case: known.case.into(),
+            }),
+        }
+        level.seconds += begin.elapsed().as_secs_f64();
+    }
+    level
+}

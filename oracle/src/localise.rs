@@ -1,0 +1,106 @@
+//! Which node an execution computes wrongly, whatever it was given.
+//!
+//! Each named node is computed again from the execution's own values of the named nodes before it. What
+//! differs then is a fault of the nodes in between, however far the execution had drifted before; what
+//! only differs from the standard of the whole graph was inherited.
+
+use crate::execution::{ExecutionError, Inputs, Observed};
+use crate::standard::{Deviation, Standard};
+use mlxcel_ir::{Bindings, Graph, HostTensor, Input, Output, ValueId, WeightSource};
+use std::sync::Arc;
+
+/// The check of one node by itself.
+#[derive(Clone, Debug)]
+pub struct Local {
+    /// The node's op.
+    pub op: &'static str,
+    /// Its worst element, given what the execution had computed before.
+    pub deviation: Deviation,
+}
+
+/// The graph with every named node, and no other, as an output.
+pub fn watched(graph: &Graph) -> Graph {
+    let mut watched = graph.clone();
+    watched.outputs = names(graph)
+        .map(|(value, name)| Output {
+            name: name.to_string(),
+            value,
+        })
+        .collect();
+    watched
+}
+
+fn names(graph: &Graph) -> impl Iterator<Item = (ValueId, &str)> {
+    (0..graph.nodes.len()).filter_map(|index| {
+        let name = graph.nodes[index].name.as_deref()?;
+        Some((graph.value_of(index), name))
+    })
+}
+
+/// The graph that computes each named node from given values of the others: one more input for each,
+/// in order.
+fn parted(graph: &Graph) -> Graph {
+    let mut parted = watched(graph);
+    let old = graph.inputs.len() as u32;
+    let count = names(graph).count() as u32;
+    for (value, name) in names(graph) {
+        if let Some(ty) = graph.ty(value) {
+            parted.inputs.push(Input {
+                name: given(name),
+                ty: ty.clone(),
+            });
+        }
+    }
+    let places: Vec<ValueId> = names(graph).map(|(value, _)| value).collect();
+    for node in &mut parted.nodes {
+        for operand in &mut node.operands {
+            match places.binary_search(operand) {
+                Ok(place) => *operand = ValueId(old + place as u32),
+                Err(_) if operand.0 >= old => operand.0 += count,
+                Err(_) => {}
+            }
+        }
+    }
+    for output in &mut parted.outputs {
+        output.value.0 += count;
+    }
+    parted
+}
+
+fn given(name: &str) -> String {
+    format!("given/{name}")
+}
+
+/// Checks each named node of `graph` by itself, given what an execution computed of [`watched`].
+///
+/// # Errors
+/// If the nodes cannot be interpreted on these values.
+pub fn local(
+    graph: &Graph,
+    bindings: &Bindings,
+    weights: &Arc<dyn WeightSource>,
+    inputs: &Inputs<'_>,
+    observed: &[Observed],
+) -> Result<Vec<Local>, ExecutionError> {
+    let parted = parted(graph);
+    let given: Vec<(String, HostTensor)> = names(graph)
+        .zip(observed)
+        .filter_map(|((value, name), observed)| {
+            let dtype = graph.ty(value)?.dtype;
+            let tensor = HostTensor::from_f64(dtype, observed.shape.clone(), &observed.values);
+            Some((given(name), tensor))
+        })
+        .collect();
+    let mut all = inputs.to_vec();
+    all.extend(
+        given
+            .iter()
+            .map(|(name, tensor)| (name.as_str(), tensor.clone())),
+    );
+    let standard = Standard::new(&parted, bindings, weights, &all)?;
+    let ops = names(graph).filter_map(|(value, _)| Some(graph.node(value)?.op.info().name));
+    Ok(ops
+        .zip(standard.deviations(observed))
+        .map(|(op, deviation)| Local { op, deviation })
+        .collect())
+}
