@@ -37,6 +37,7 @@ pub(crate) fn exit_code(outcome: anyhow::Result<()>) -> ExitCode {
     }
     match is_usage(&error) {
         true => ExitCode::from(2),
+        false if error.is::<crate::verify::NotRun>() => ExitCode::from(3),
         false => ExitCode::FAILURE,
     }
 }

@@ -200,7 +200,7 @@ fn trace(arguments: &Arguments) -> anyhow::Result<Vec<Tensor>> {
     let execution: &dyn Execution = match arguments.backend {
         Some(BackendName::Reference) => &ReferenceExecution::F32,
         Some(BackendName::Iree) => &IreeExecution,
-        Some(BackendName::Mlx) | None => &MlxExecution,
+        Some(BackendName::Mlx) | None => &MlxExecution::Operations,
     };
     let observed = execution.run(&graph, &bindings, &model.weights(), &inputs)?;
     let tensor = |observed: mlxcel_oracle::Observed| {

@@ -58,54 +58,125 @@ impl Distance {
 }
 
 /// How far next-token distributions are from their reference.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Distribution {
+    /// Positions that were compared.
+    pub positions: usize,
     /// Mean over positions of the divergence `KL(reference ‖ x)`, in nats.
     pub mean_divergence: f64,
+    /// The divergence that 99 of 100 positions stay below, in nats.
+    pub p99_divergence: f64,
     /// The largest divergence, in nats.
     pub max_divergence: f64,
     /// Share of positions whose most likely token is the reference's.
     pub same_top: f64,
+    /// Mean share of the reference's five most likely tokens that are among the five of `x`.
+    pub top5_overlap: f64,
+    /// Root mean square of the difference of the next token's log-probability, in nats.
+    pub delta_rms: f64,
+    /// `exp` of the mean negative log-probability of the next tokens.
+    pub perplexity: f64,
+    /// The same of the reference.
+    pub reference_perplexity: f64,
+    /// Half the width of the 95% interval of the ratio of the two perplexities.
+    pub ratio_interval: f64,
+    /// Positions by the decimal exponent of their divergence, from 1e-16 (and less) to 1 (and more).
+    pub histogram: Vec<usize>,
 }
 
-impl Distribution {
-    /// The distance of logits `x[T, vocabulary]` from `reference`.
-    pub fn between(x: &[f64], reference: &[f64], vocabulary: usize) -> Self {
+/// Bins of [`Distribution::histogram`]: decimal exponents from -16 to 0.
+const BINS: usize = 17;
+
+/// Next-token distributions, position by position.
+#[derive(Clone, Debug, Default)]
+pub struct Positions(Vec<Position>);
+
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    divergence: f64,
+    same_top: bool,
+    overlap: f64,
+    /// Log-probabilities of the next token, where there is one: of `x`, and of the reference.
+    next: Option<[f64; 2]>,
+}
+
+impl Positions {
+    /// Adds the logits `x[T, vocabulary]` of a text of `tokens`, held against `reference`.
+    pub fn add(&mut self, x: &[f64], reference: &[f64], vocabulary: usize, tokens: &[u32]) {
         let rows = reference.chunks_exact(vocabulary.max(1));
-        let positions = rows.len().max(1) as f64;
-        let (mut sum, mut max, mut same) = (0.0, 0.0f64, 0usize);
-        for (x, r) in x.chunks_exact(vocabulary.max(1)).zip(rows) {
+        for (index, (x, r)) in x.chunks_exact(vocabulary.max(1)).zip(rows).enumerate() {
             let (x_norm, r_norm) = (log_sum_exp(x), log_sum_exp(r));
             let divergence: f64 = x
                 .iter()
                 .zip(r)
                 .map(|(x, r)| (r - r_norm).exp() * ((r - r_norm) - (x - x_norm)))
                 .sum();
-            sum += divergence;
-            max = max.max(divergence);
-            same += usize::from(top(x) == top(r));
-        }
-        Self {
-            mean_divergence: sum / positions,
-            max_divergence: max,
-            same_top: same as f64 / positions,
+            let (ours, theirs) = (best(x), best(r));
+            let shared = theirs.iter().filter(|token| ours.contains(token)).count();
+            let next = tokens.get(index + 1).and_then(|&token| {
+                let place = token as usize;
+                Some([x.get(place)? - x_norm, r.get(place)? - r_norm])
+            });
+            self.0.push(Position {
+                divergence,
+                same_top: ours.first() == theirs.first(),
+                overlap: shared as f64 / theirs.len().max(1) as f64,
+                next,
+            });
         }
     }
+
+    /// All positions together.
+    pub fn summary(&self) -> Distribution {
+        let count = self.0.len().max(1) as f64;
+        let mean = |f: &dyn Fn(&Position) -> f64| self.0.iter().map(f).sum::<f64>() / count;
+        let mut sorted: Vec<f64> = self.0.iter().map(|p| p.divergence).collect();
+        sorted.sort_by(f64::total_cmp);
+        let place = ((sorted.len() as f64 * 0.99).ceil() as usize).saturating_sub(1);
+        let mut histogram = vec![0; BINS];
+        for divergence in &sorted {
+            // What rounding makes negative is no divergence at all.
+            let exponent = divergence.max(1e-16).log10().floor().clamp(-16.0, 0.0);
+            histogram[(exponent + 16.0) as usize] += 1;
+        }
+        let next: Vec<[f64; 2]> = self.0.iter().filter_map(|p| p.next).collect();
+        let total = next.len().max(1) as f64;
+        let average = |f: &dyn Fn(&[f64; 2]) -> f64| next.iter().map(f).sum::<f64>() / total;
+        let delta = average(&|[x, r]| x - r);
+        let square = average(&|[x, r]| (x - r).powi(2));
+        let deviation = ((square - delta * delta).max(0.0) / total).sqrt();
+        Distribution {
+            positions: self.0.len(),
+            mean_divergence: mean(&|p| p.divergence),
+            p99_divergence: sorted.get(place).copied().unwrap_or(0.0),
+            max_divergence: sorted.last().copied().unwrap_or(0.0),
+            same_top: mean(&|p| f64::from(u8::from(p.same_top))),
+            top5_overlap: mean(&|p| p.overlap),
+            delta_rms: square.sqrt(),
+            perplexity: (-average(&|[x, _]| *x)).exp(),
+            reference_perplexity: (-average(&|[_, r]| *r)).exp(),
+            ratio_interval: 1.96 * deviation,
+            histogram,
+        }
+    }
+}
+
+/// The five largest, the largest first; the first of equals.
+fn best(row: &[f64]) -> Vec<usize> {
+    let mut best: Vec<usize> = Vec::with_capacity(6);
+    for (index, &x) in row.iter().enumerate() {
+        let place = best.partition_point(|&other| row[other] >= x);
+        if place < 5 {
+            best.insert(place, index);
+            best.truncate(5);
+        }
+    }
+    best
 }
 
 fn log_sum_exp(row: &[f64]) -> f64 {
     let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     max + row.iter().map(|x| (x - max).exp()).sum::<f64>().ln()
-}
-
-fn top(row: &[f64]) -> usize {
-    let mut best = 0;
-    for (index, &x) in row.iter().enumerate() {
-        if x > row[best] {
-            best = index;
-        }
-    }
-    best
 }
 
 #[cfg(test)]
@@ -130,18 +201,29 @@ mod tests {
         check(&[1.0], &[1.0, 2.0], f64::INFINITY, 1);
     }
 
+    fn summary(x: &[f64], reference: &[f64], tokens: &[u32]) -> Distribution {
+        let mut positions = Positions::default();
+        positions.add(x, reference, 3, tokens);
+        positions.summary()
+    }
+
     #[test]
     fn distribution() {
         let reference = [0.0, 1.0, 2.0, 3.0, 1.0, 0.0];
-        let equal = Distribution::between(&reference, &reference, 3);
-        assert_eq!(equal.max_divergence, 0.0);
-        assert_eq!(equal.same_top, 1.0);
+        let equal = summary(&reference, &reference, &[1, 2]);
+        assert_eq!((equal.max_divergence, equal.same_top), (0.0, 1.0));
+        assert_eq!((equal.top5_overlap, equal.histogram[0]), (1.0, 2));
+        assert_eq!(equal.perplexity, equal.reference_perplexity);
         // A constant added to a row of logits changes no probability.
         let shifted: Vec<f64> = reference.iter().map(|x| x + 5.0).collect();
-        assert!(Distribution::between(&shifted, &reference, 3).max_divergence < 1e-15);
+        assert!(summary(&shifted, &reference, &[]).max_divergence < 1e-15);
         let swapped = [2.0, 1.0, 0.0, 3.0, 1.0, 0.0];
-        let wrong = Distribution::between(&swapped, &reference, 3);
-        assert_eq!(wrong.same_top, 0.5);
+        let wrong = summary(&swapped, &reference, &[0, 2]);
+        assert_eq!((wrong.same_top, wrong.positions), (0.5, 2));
         assert!(wrong.max_divergence > 1.0 && wrong.mean_divergence == wrong.max_divergence / 2.0);
+        assert_eq!(wrong.p99_divergence, wrong.max_divergence);
+        // The next token's logit fell from 2 to 0.
+        assert!((wrong.delta_rms - 2.0).abs() < 1e-12);
+        assert!((wrong.perplexity / wrong.reference_perplexity).ln() - 2.0 < 1e-12);
     }
 }

@@ -46,6 +46,21 @@ pub const KNOWN: &[Limitation] = &[
         says: "",
         case: include_str!("known/small_erf.mxg"),
     },
+    Limitation {
+        name: "sigmoid of f16 below -11",
+        execution: || Box::new(MlxExecution::Operations),
+        cause: "MLX computes 1 / (1 + e^-x) in f16, where e^-x is infinite below -11.09 and the result 0; \
+                no execution of a model does so, for models are run in f32",
+        says: "",
+        case: include_str!("known/half_sigmoid.mxg"),
+    },
+    Limitation {
+        name: "exponential above 88.37",
+        execution: || Box::new(MlxExecution::Operations),
+        cause: "MLX's exponential for CPUs gives infinity above 88.37, while f32 and bf16 reach to 88.72",
+        says: "",
+        case: include_str!("known/large_exp.mxg"),
+    },
 ];
 
 /// The limitation that explains what an execution said.

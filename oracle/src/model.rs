@@ -1,6 +1,6 @@
 //! Verification of a model as people ask for it: by its checkpoint.
 
-use crate::execution::{Execution, IreeExecution, MlxExecution};
+use crate::execution::{Execution, IreeOnce, MlxExecution};
 use crate::fault::PerturbedWeight;
 use crate::report::Report;
 use crate::verify::{Party, Progress, Subject, VerifyError, verify};
@@ -43,7 +43,7 @@ impl Backend {
         match self {
             Backend::Mlx => Box::new(MlxExecution::Operations),
             Backend::Kernels => Box::new(MlxExecution::Kernels),
-            Backend::Iree => Box::new(IreeExecution),
+            Backend::Iree => Box::<IreeOnce>::default(),
         }
     }
 }
@@ -63,6 +63,11 @@ pub struct VerifyOptions {
     /// The prompt as tokens; without it a fixed sentence, or fixed numbers where the model has no
     /// tokenizer.
     pub tokens: Option<Vec<u32>>,
+    /// How many tokens are run at once; the rest of the prompt follows in texts of the same size, each
+    /// from an empty cache. What is left over is not run. Without it, all are run at once.
+    pub chunk: Option<usize>,
+    /// Whether every named node is checked by itself, not only where an output is over its budget.
+    pub nodes: bool,
     /// The executions; none means all.
     pub backends: Vec<Backend>,
     /// A fault to find.
@@ -131,6 +136,8 @@ pub fn verify_model(
             Some(tokens) => tokens.clone(),
             None => default_tokens(model)?,
         },
+        chunk: options.chunk,
+        nodes: options.nodes,
         graph,
         weights,
     };

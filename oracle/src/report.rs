@@ -46,23 +46,56 @@ pub struct ExecutionReport {
     pub measurements: Vec<Measurement>,
     /// The next-token distributions.
     pub distribution: Distribution,
+    /// Every named node by itself, in graph order, if that was asked for or something is wrong.
+    pub nodes: Vec<NodeReport>,
     /// Seconds that loading (or compiling) and running took.
     pub seconds: f64,
 }
 
-/// The first node at fault.
+/// One named node of one execution, computed again from the execution's own values before it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodeReport {
+    /// The node's name.
+    pub name: String,
+    /// Its op.
+    pub op: String,
+    /// The largest error of an element as a share of its bound.
+    pub share: f64,
+}
+
+/// Where an execution goes wrong.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// The side that computed it wrongly.
     pub execution: String,
-    /// The layer whose output is the first over budget, or `logits`.
+    /// The first output over its budget.
     pub region: String,
-    /// The first node over budget within the region.
+    /// The first node that is wrong by itself, given what this side computed before it; where there is
+    /// none, the output.
     pub node: String,
     /// The node's op.
     pub op: String,
-    /// Its error and budget.
+    /// Whether the node itself is at fault. If not, its error was inherited: no single node is over its
+    /// own bound, only all together.
+    pub local: bool,
+    /// The worst element of the node: its flat index, what was found, what it should be given the values
+    /// before, and how far from that rounding may take it.
+    pub element: Option<Element>,
+    /// The error and budget of the output.
     pub measurement: Measurement,
+}
+
+/// One element of a tensor against what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Element {
+    /// Its flat index.
+    pub index: usize,
+    /// What was computed.
+    pub found: f64,
+    /// What it should be.
+    pub expected: f64,
+    /// How far from that it may be.
+    pub bound: f64,
 }
 
 /// The result of a verification.
@@ -91,8 +124,17 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "{:<14} {:>13} {:>12} {:>12} {:>10} {:>9} {:>8}",
-            "execution", "logits error", "worst share", "at", "KL max", "same top", "seconds"
+            "{:<14} {:>13} {:>12} {:>12} {:>9} {:>9} {:>9} {:>9} {:>11} {:>8}",
+            "execution",
+            "logits error",
+            "worst share",
+            "at",
+            "KL mean",
+            "KL p99",
+            "KL max",
+            "same top",
+            "perplexity",
+            "seconds"
         )?;
         for execution in &self.executions {
             let logits = execution.measurements.last();
@@ -102,13 +144,16 @@ impl fmt::Display for Report {
                 .max_by(|a, b| a.share().total_cmp(&b.share()));
             writeln!(
                 f,
-                "{:<14} {:>13.2e} {:>11.1}% {:>12} {:>10.1e} {:>8.1}% {:>8.1}",
+                "{:<14} {:>13.2e} {:>11.1}% {:>12} {:>9.1e} {:>9.1e} {:>9.1e} {:>8.2}% {:>11.4} {:>8.1}",
                 execution.execution,
                 logits.map_or(f64::NAN, |m| m.distance.relative_rms),
                 worst.map_or(f64::NAN, Measurement::share) * 100.0,
                 worst.map_or("", |m| &m.name),
+                execution.distribution.mean_divergence,
+                execution.distribution.p99_divergence,
                 execution.distribution.max_divergence,
                 execution.distribution.same_top * 100.0,
+                execution.distribution.perplexity,
                 execution.seconds,
             )?;
         }
@@ -118,14 +163,27 @@ impl fmt::Display for Report {
             } = finding.measurement;
             writeln!(
                 f,
-                "fault: {} computes node `{}` ({}) of {} wrongly: relative error {:.2e}, budget {:.2e}",
-                finding.execution,
-                finding.node,
-                finding.op,
-                finding.region,
-                distance.relative_rms,
-                budget
+                "fault: {} is wrong at {}: relative error {:.2e}, budget {:.2e}",
+                finding.execution, finding.region, distance.relative_rms, budget
             )?;
+            match &finding.element {
+                Some(element) if finding.local => writeln!(
+                    f,
+                    "  the fault is in node `{}` ({}): element {} is {} and not {} ± {:.1e}, given what {} itself \
+                     computed before",
+                    finding.node,
+                    finding.op,
+                    element.index,
+                    element.found,
+                    element.expected,
+                    element.bound,
+                    finding.execution
+                )?,
+                _ => writeln!(
+                    f,
+                    "  no node is wrong by itself: the error is inherited, node by node"
+                )?,
+            }
         }
         match self.verdict {
             Verdict::Pass => write!(f, "verdict: pass"),

@@ -60,7 +60,7 @@ impl Cases {
                 graph: builder.finish(),
                 bindings: Bindings::new()
                     .with(mlxcel_ir::Symbol::B, 1)
-                    .with(mlxcel_ir::Symbol::T, 4)
+                    .with(mlxcel_ir::Symbol::T, 33)
                     .with(mlxcel_ir::Symbol::S, 40),
                 seed: 1,
             });
@@ -176,7 +176,10 @@ fn elementwise(cases: &mut Cases) {
                 ],
                 |b, x| b.select(x[0], x[1], x[2]),
             );
-            cases.add(&[("x", DType::F32, &[size])], |b, x| b.convert(x[0], dtype));
+            cases.add(&[("x", DType::F32, &[size])], |b, x| {
+                let x = positive(b, x[0])?;
+                b.convert(x, dtype)
+            });
             cases.add(&[("x", DType::I32, &[size])], |b, x| b.convert(x[0], dtype));
             cases.add(
                 &[("x", dtype, &[3, size]), ("y", dtype, &[2, size])],
@@ -259,7 +262,7 @@ fn rows(cases: &mut Cases) {
                 |b, x| b.dot(x[0], x[1], vec![0], vec![0], vec![2], vec![1]),
             );
             cases.add(
-                &[("x", dtype, &[1, 4, size]), ("length", DType::I32, &[1])],
+                &[("x", dtype, &[1, 33, size]), ("length", DType::I32, &[1])],
                 |b, x| {
                     let w = weight(b, &[size, 4], WeightFormat::Dense(dtype));
                     let state = b.state(StateDecl {
@@ -435,6 +438,40 @@ fn flush(level: &mut Level, waiting: &mut Vec<(&Case, Standard)>) {
     }
 }
 
+/// Where a declared limitation ([`known::KNOWN`]) makes a function wrong: the execution, the function, the
+/// element type, and the numbers from and to which it does.
+const DECLARED: [(&str, &str, DType, f64, f64); 2] = [
+    ("mlx", "sigmoid", DType::F16, f64::NEG_INFINITY, -11.08),
+    ("mlx", "exp", DType::BF16, 88.37, 88.73),
+];
+
+/// Takes the numbers with a declared limitation out of a comparison; whether there are any.
+fn excuse(
+    execution: &str,
+    dtype: DType,
+    numbers: &[f64],
+    standard: &Standard,
+    observed: &mut [Observed],
+) -> usize {
+    let mut excused = 0;
+    for (name, op, of, from, to) in DECLARED {
+        for ((output, tensor), observed) in standard.0.iter().zip(observed.iter_mut()) {
+            if (execution, dtype, output.as_str()) != (name, of, op) {
+                continue;
+            }
+            excused += 1;
+            let expected = tensor.to_f64();
+            let places = numbers.iter().zip(&mut observed.values).zip(expected);
+            for ((&number, value), expected) in places {
+                if (from..=to).contains(&number) {
+                    *value = expected;
+                }
+            }
+        }
+    }
+    excused
+}
+
 /// Every 16-bit number through every function of one number.
 pub fn exhaustive() -> Vec<Level> {
     let executions: [&dyn Execution; 2] = [&MlxExecution::Operations, &IreeExecution];
@@ -458,6 +495,7 @@ pub fn exhaustive() -> Vec<Level> {
                     shape: vec![1 << 16],
                     bytes,
                 };
+                let numbers = tensor.to_f64();
                 let inputs = [("x", tensor)];
                 let bindings = Bindings::new();
                 let begin = Instant::now();
@@ -466,7 +504,11 @@ pub fn exhaustive() -> Vec<Level> {
                     execution.run(&graph, &bindings, &weights, &inputs);
                 level.seconds += begin.elapsed().as_secs_f64();
                 match (standard, observed) {
-                    (Ok(standard), Ok(observed)) => {
+                    (Ok(standard), Ok(mut observed)) => {
+                        let name = execution.name();
+                        for _ in 0..excuse(name, dtype, &numbers, &standard, &mut observed) {
+                            level.declare();
+                        }
                         for deviation in standard.deviations(&observed) {
                             let place = format!("{} of {dtype}", deviation.output);
                             match deviation.within() {

@@ -1,10 +1,11 @@
 //! Holding every execution of a model against the interpreter on one prompt.
 
 use crate::budget::Budgets;
-use crate::compare::{Distance, Distribution};
+use crate::compare::{Distance, Positions};
 use crate::execution::{Execution, ExecutionError, Inputs, Observed, ReferenceExecution};
-use crate::report::{ExecutionReport, Finding, Measurement, Report, Verdict};
-use mlxcel_ir::{Bindings, Graph, HostTensor, Output, Symbol, WeightSource, step};
+use crate::localise::{Local, local, watched};
+use crate::report::{Element, ExecutionReport, Finding, Measurement, NodeReport, Report, Verdict};
+use mlxcel_ir::{Bindings, Graph, HostTensor, Symbol, WeightSource, step};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -32,6 +33,10 @@ pub struct Subject {
     pub weights: Arc<dyn WeightSource>,
     /// The prompt.
     pub tokens: Vec<u32>,
+    /// How many tokens are run at once; without it, all.
+    pub chunk: Option<usize>,
+    /// Whether every named node is checked by itself, not only where an output is over its budget.
+    pub nodes: bool,
 }
 
 /// An execution under test and the weights it is given; a test may give it faulty ones.
@@ -54,44 +59,109 @@ pub fn verify(
     parties: &[Party],
     progress: Progress<'_>,
 ) -> Result<Report, VerifyError> {
-    let context = Context::new(subject)?;
-    let standard = context.standard(&subject.graph, progress)?;
+    let size = subject.chunk.unwrap_or(subject.tokens.len()).max(1);
+    let mut texts: Vec<&[u32]> = subject.tokens.chunks_exact(size).collect();
+    if texts.is_empty() {
+        texts.push(&subject.tokens);
+    }
     let layers = subject
         .graph
         .outputs
         .iter()
         .filter(|output| output.name.starts_with("hidden."))
         .count();
-    let mut executions = Vec::new();
-    let mut findings = Vec::new();
-    for party in parties {
-        progress(party.execution.name());
-        let started = Instant::now();
-        let observed = context.run(&*party.execution, &subject.graph, &party.weights)?;
-        let seconds = started.elapsed().as_secs_f64();
-        let measurements = standard.measure(&observed);
-        if let Some(first) = measurements.iter().position(|m| !m.within()) {
-            progress("localising");
-            findings.push(context.localise(party, first, &measurements[first])?);
+    let mut states: Vec<State> = parties.iter().map(|_| State::default()).collect();
+    for (number, text) in texts.iter().enumerate() {
+        let say = |stage: &str| match texts.len() {
+            1 => progress(stage),
+            count => progress(&format!("{stage}, text {} of {count}", number + 1)),
+        };
+        let context = Context::new(subject, text)?;
+        let standard = context.standard(&subject.graph, &say)?;
+        for (party, state) in parties.iter().zip(&mut states) {
+            say(party.execution.name());
+            let started = Instant::now();
+            let observed = context.run(&*party.execution, &subject.graph, &party.weights)?;
+            state.seconds += started.elapsed().as_secs_f64();
+            standard.distribution(&observed, text, &mut state.positions);
+            let measurements = standard.measure(&observed);
+            let first = measurements.iter().position(|m| !m.within());
+            let unseen = state.finding.is_none();
+            if unseen && (first.is_some() || (subject.nodes && state.nodes.is_empty())) {
+                say("localising");
+                let nodes = context.nodes(party)?;
+                if let Some(first) = first {
+                    state.finding = Some(context.finding(party, &measurements[first], &nodes));
+                }
+                state.nodes = nodes.into_iter().map(node_report).collect();
+            }
+            state.add(measurements);
         }
-        executions.push(ExecutionReport {
-            execution: party.execution.name().to_string(),
-            distribution: standard.distribution(&observed),
-            measurements,
-            seconds,
-        });
     }
+    let findings: Vec<Finding> = states
+        .iter()
+        .filter_map(|state| state.finding.clone())
+        .collect();
+    // A node over its bound is a fault even where the outputs hide it.
+    let hidden = states
+        .iter()
+        .flat_map(|state| &state.nodes)
+        .any(|node| node.share > 1.0);
+    let executions = parties
+        .iter()
+        .zip(states)
+        .map(|(party, state)| ExecutionReport {
+            execution: party.execution.name().to_string(),
+            distribution: state.positions.summary(),
+            measurements: state.measurements,
+            nodes: state.nodes,
+            seconds: state.seconds,
+        })
+        .collect();
     Ok(Report {
         model: subject.model.clone(),
-        tokens: subject.tokens.len(),
+        tokens: texts.iter().map(|text| text.len()).sum(),
         layers,
-        verdict: match findings.is_empty() {
+        verdict: match findings.is_empty() && !hidden {
             true => Verdict::Pass,
             false => Verdict::Mismatch,
         },
         executions,
         findings,
     })
+}
+
+/// What was found of one party so far.
+#[derive(Default)]
+struct State {
+    measurements: Vec<Measurement>,
+    positions: Positions,
+    nodes: Vec<NodeReport>,
+    finding: Option<Finding>,
+    seconds: f64,
+}
+
+impl State {
+    /// Keeps the worst measurement of each output.
+    fn add(&mut self, measurements: Vec<Measurement>) {
+        if self.measurements.is_empty() {
+            self.measurements = measurements;
+            return;
+        }
+        for (kept, new) in self.measurements.iter_mut().zip(measurements) {
+            if new.share() > kept.share() {
+                *kept = new;
+            }
+        }
+    }
+}
+
+fn node_report(node: Local) -> NodeReport {
+    NodeReport {
+        name: node.deviation.output,
+        op: node.op.to_string(),
+        share: node.deviation.share,
+    }
 }
 
 /// What every run of one verification shares.
@@ -108,13 +178,12 @@ struct Standard {
 }
 
 impl<'a> Context<'a> {
-    fn new(subject: &'a Subject) -> Result<Self, VerifyError> {
-        let count = subject.tokens.len();
+    fn new(subject: &'a Subject, text: &[u32]) -> Result<Self, VerifyError> {
+        let count = text.len();
         if count == 0 {
             return Err(VerifyError::EmptyPrompt);
         }
-        let tokens: Vec<i32> = subject
-            .tokens
+        let tokens: Vec<i32> = text
             .iter()
             .map(|&token| i32::try_from(token).map_err(|_| VerifyError::Token(token)))
             .collect::<Result<_, _>>()?;
@@ -152,54 +221,39 @@ impl<'a> Context<'a> {
         Ok(Standard { exact, budgets })
     }
 
-    /// Observes every named node between the last output within budget and the first over it.
-    fn localise(
-        &self,
-        party: &Party,
-        first: usize,
-        measurement: &Measurement,
-    ) -> Result<Finding, ExecutionError> {
-        let graph = region(&self.subject.graph, first);
-        let standard = self.standard(&graph, &|_| {})?;
-        let observed = self.run(&*party.execution, &graph, &party.weights)?;
-        let found = standard
-            .measure(&observed)
-            .into_iter()
-            .find(|m| !m.within())
-            .unwrap_or_else(|| measurement.clone());
-        let op = graph
-            .named(&found.name)
-            .and_then(|value| graph.node(value))
-            .map_or("output", |node| node.op.info().name);
-        Ok(Finding {
-            execution: party.execution.name().to_string(),
-            region: self.subject.graph.outputs[first].name.clone(),
-            node: found.name.clone(),
-            op: op.to_string(),
-            measurement: found,
-        })
+    /// Every named node of a party by itself.
+    fn nodes(&self, party: &Party) -> Result<Vec<Local>, ExecutionError> {
+        let graph = &self.subject.graph;
+        let observed = self.run(&*party.execution, &watched(graph), &party.weights)?;
+        let inputs: &Inputs<'_> = &self.inputs;
+        local(
+            graph,
+            &self.bindings,
+            &self.subject.weights,
+            inputs,
+            &observed,
+        )
     }
-}
 
-/// The graph whose outputs are the named nodes after output `first - 1` up to output `first`.
-fn region(graph: &Graph, first: usize) -> Graph {
-    let end = graph.outputs[first].value;
-    let begin = first
-        .checked_sub(1)
-        .map(|previous| graph.outputs[previous].value);
-    let mut region = graph.clone();
-    region.outputs = (0..graph.nodes.len())
-        .map(|index| (graph.value_of(index), &graph.nodes[index]))
-        .filter(|(value, _)| begin.is_none_or(|begin| *value > begin) && *value <= end)
-        .filter_map(|(value, node)| {
-            let name = node.name.clone()?;
-            Some(Output { name, value })
-        })
-        .collect();
-    region
-        .nodes
-        .truncate((end.0 as usize + 1).saturating_sub(graph.inputs.len()));
-    region
+    /// Blames a node for an output over its budget.
+    fn finding(&self, party: &Party, measurement: &Measurement, nodes: &[Local]) -> Finding {
+        let fault = nodes.iter().find(|node| !node.deviation.within());
+        let output = || measurement.name.clone();
+        Finding {
+            execution: party.execution.name().to_string(),
+            region: output(),
+            node: fault.map_or_else(output, |node| node.deviation.output.clone()),
+            op: fault.map_or("output", |node| node.op).to_string(),
+            local: fault.is_some(),
+            element: fault.map(|Local { deviation, .. }| Element {
+                index: deviation.index,
+                found: deviation.found,
+                expected: deviation.expected,
+                bound: deviation.bound,
+            }),
+            measurement: measurement.clone(),
+        }
+    }
 }
 
 impl Standard {
@@ -216,13 +270,10 @@ impl Standard {
             .collect()
     }
 
-    fn distribution(&self, observed: &[Observed]) -> Distribution {
-        match (self.exact.last(), observed.last()) {
-            (Some(exact), Some(observed)) => {
-                let vocabulary = exact.shape.last().copied().unwrap_or(1);
-                Distribution::between(&observed.values, &exact.values, vocabulary)
-            }
-            _ => Distribution::between(&[], &[], 1),
+    fn distribution(&self, observed: &[Observed], text: &[u32], positions: &mut Positions) {
+        if let (Some(exact), Some(observed)) = (self.exact.last(), observed.last()) {
+            let vocabulary = exact.shape.last().copied().unwrap_or(1);
+            positions.add(&observed.values, &exact.values, vocabulary, text);
         }
     }
 }

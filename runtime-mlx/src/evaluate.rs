@@ -8,12 +8,13 @@ use crate::plan::Plan;
 use mlxcel_ir::{Bindings, Graph, HostTensor, Symbol, WeightSource};
 use mlxcel_kernels::Pool;
 use mlxcel_mlx_sys::{Stream, eval};
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 /// A graph planned once and executed any number of times, each time from empty states.
 pub struct Function {
     plan: Plan,
-    stream: Stream,
+    stream: Arc<Stream>,
 }
 
 impl Function {
@@ -23,7 +24,15 @@ impl Function {
     /// # Errors
     /// A weight that is missing or ill-formed, a device that is not there.
     pub fn new(graph: &Graph, source: &Arc<dyn WeightSource>, on: Device) -> Result<Self, Error> {
-        let stream = on.stream()?;
+        Self::over(Arc::new(on.stream()?), graph, source, on)
+    }
+
+    fn over(
+        stream: Arc<Stream>,
+        graph: &Graph,
+        source: &Arc<dyn WeightSource>,
+        on: Device,
+    ) -> Result<Self, Error> {
         let count = match on {
             // The caller is the first thread of a pool, so this starts none.
             Device::CpuMlx | Device::Gpu => 1,
@@ -84,7 +93,7 @@ pub fn evaluate(
     source: Arc<dyn WeightSource>,
     inputs: &[(&str, HostTensor)],
 ) -> Result<Vec<(String, HostTensor)>, Error> {
-    Function::new(graph, &source, Device::CpuMlx)?.call(bindings, inputs)
+    Function::over(own_stream()?, graph, &source, Device::CpuMlx)?.call(bindings, inputs)
 }
 
 /// As [`evaluate`], with own kernels for the nodes that have one, as a [`crate::Runtime`] on the CPU
@@ -98,7 +107,23 @@ pub fn evaluate_with_kernels(
     source: Arc<dyn WeightSource>,
     inputs: &[(&str, HostTensor)],
 ) -> Result<Vec<(String, HostTensor)>, Error> {
-    Function::new(graph, &source, Device::Cpu)?.call(bindings, inputs)
+    Function::over(own_stream()?, graph, &source, Device::Cpu)?.call(bindings, inputs)
+}
+
+thread_local! {
+    /// The calling thread's stream. MLX keeps a thread for each stream as long as the process lives, so
+    /// a new one for each evaluation would use them up.
+    static STREAM: OnceCell<Arc<Stream>> = const { OnceCell::new() };
+}
+
+fn own_stream() -> Result<Arc<Stream>, Error> {
+    STREAM.with(|slot| match slot.get() {
+        Some(stream) => Ok(stream.clone()),
+        None => {
+            let new = Arc::new(Device::Cpu.stream()?);
+            Ok(slot.get_or_init(|| new).clone())
+        }
+    })
 }
 
 /// An error of MLX outside of any node.

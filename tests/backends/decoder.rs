@@ -226,7 +226,7 @@ fn check_hidden(
     let graph = model.graph(&options)?;
     let execution: &dyn Execution = match backend {
         Backend::Reference => &ReferenceExecution::F32,
-        Backend::Mlx => &MlxExecution,
+        Backend::Mlx => &MlxExecution::Operations,
         Backend::Iree => &IreeExecution,
     };
     let length = 9;
