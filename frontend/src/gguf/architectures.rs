@@ -60,6 +60,8 @@ const AFTER: &[(&str, &str)] = &[
 ];
 
 const WINDOW: (&str, &str) = ("attention.sliding_window", "sliding_window");
+/// Every how manyth layer has none.
+const PERIOD: (&str, &str) = ("attention.sliding_window_pattern", "sliding_window_pattern");
 
 const GRANITE: &[(&str, &str)] = &[
     ("attention.scale", "attention_multiplier"),
@@ -79,7 +81,7 @@ pub(crate) const ARCHITECTURES: &[Architecture] = &[
     Architecture {
         name: "cohere2",
         family: "cohere2",
-        fields: &[WINDOW, ("logit_scale", "logit_scale")],
+        fields: &[WINDOW, PERIOD, ("logit_scale", "logit_scale")],
         ..PLAIN
     },
     Architecture {
@@ -97,7 +99,7 @@ pub(crate) const ARCHITECTURES: &[Architecture] = &[
         name: "exaone4",
         family: "exaone4",
         names: AFTER,
-        fields: &[WINDOW],
+        fields: &[WINDOW, PERIOD],
         ..PLAIN
     },
     Architecture {
@@ -125,6 +127,7 @@ pub(crate) const ARCHITECTURES: &[Architecture] = &[
         names: SANDWICH,
         fields: &[
             WINDOW,
+            PERIOD,
             ("rope.freq_base_swa", "rope_local_base_freq"),
             ("final_logit_softcapping", "final_logit_softcapping"),
         ],
