@@ -37,8 +37,7 @@ fn backends(category: Category) -> [(&'static str, &'static str); 3] {
         Category::Dense | Category::Experts => ["supported", "supported"],
         // Prompts are compiled token by token.
         Category::Recurrent => ["supported", "partial"],
-        // No command runs them yet.
-        Category::Encoder => ["none", "none"],
+        Category::Encoder => ["supported", "none"],
     };
     [
         ("mlx", eager),

@@ -285,7 +285,10 @@ impl Model {
             }
             Body::Encoder(..) => Err(LoadError::NotAModel {
                 path: self.path.clone(),
-                reason: "it is an encoder, which gives vectors or scores, not text".into(),
+                reason:
+                    "it is an encoder, which gives vectors or scores, not text: see `mlxcel embed` \
+                         and `mlxcel rerank`"
+                        .into(),
             }),
         }
     }

@@ -5,6 +5,7 @@ mod bad_input;
 mod changes;
 mod chat;
 mod demo;
+mod encoders;
 mod inspect;
 mod logits;
 mod program;

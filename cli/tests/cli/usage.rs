@@ -5,11 +5,13 @@ use mlxcel_test_support::demo_model;
 use std::io::Read;
 use std::process::Stdio;
 
-const SUBCOMMANDS: [&str; 9] = [
+const SUBCOMMANDS: [&str; 11] = [
     "run",
     "generate",
     "compile",
     "verify",
+    "embed",
+    "rerank",
     "logits",
     "inspect",
     "arch",
