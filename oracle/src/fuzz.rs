@@ -177,8 +177,12 @@ fn record(
 ) {
     let failed = level.failures.len();
     level.record(case, execution, standard, outcome);
-    // Making one smaller takes many runs; the first few tell enough.
-    if level.failures.len() > failed && level.failures.len() <= 8 {
+    // Making one smaller takes many runs, and with IREE as many compilations; the first few tell enough.
+    let most = match execution.name() == IreeExecution.name() {
+        true => 2,
+        false => 8,
+    };
+    if level.failures.len() > failed && level.failures.len() <= most {
         let small = smallest(case, execution);
         if let (Some(reason), Some(last)) = (fault(&small, execution), level.failures.last_mut()) {
             *last = Failure::new(execution.name(), &small, reason);

@@ -650,6 +650,15 @@ pub fn trials() -> Result<Vec<Trial>, Box<dyn std::error::Error>> {
     Ok(trials)
 }
 
+/// What stands above the table in the book.
+pub const INTRODUCTION: &str = "\
+# Injected bugs
+
+The oracle is tested with bugs of known kinds, each put into one execution of a small decoder that has one of everything:
+by changing the graph or the weight that this execution is given. *Caught* says that the execution was blamed; *located*,
+that it alone was, at that node alone. `cargo xtask oracle --level bugs` prints this table, and a test holds the page to it.
+";
+
 /// The table of all trials, as the book shows it.
 pub fn table(trials: &[Trial]) -> String {
     let mut table = String::from(

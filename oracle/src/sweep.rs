@@ -440,10 +440,27 @@ fn flush(level: &mut Level, waiting: &mut Vec<(&Case, Standard)>) {
 
 /// Where a declared limitation ([`known::KNOWN`]) makes a function wrong: the execution, the function, the
 /// element type, and the numbers from and to which it does.
-const DECLARED: [(&str, &str, DType, f64, f64); 2] = [
+const DECLARED: [(&str, &str, DType, f64, f64); 14] = [
     ("mlx", "sigmoid", DType::F16, f64::NEG_INFINITY, -11.08),
     ("mlx", "exp", DType::BF16, 88.37, 88.73),
+    ("iree-cpu", "sigmoid", DType::F16, f64::NEG_INFINITY, -11.08),
+    // Numbers below the smallest normal one count as zero.
+    ("iree-cpu", "log", DType::BF16, 0.0, SMALLEST),
+    ("iree-cpu", "sqrt", DType::BF16, -SMALLEST, 0.0),
+    ("iree-cpu", "rsqrt", DType::BF16, -SMALLEST, SMALLEST),
+    // Angles that no model has.
+    ("iree-cpu", "sin", DType::F16, 32768.0, f64::INFINITY),
+    ("iree-cpu", "sin", DType::F16, f64::NEG_INFINITY, -32768.0),
+    ("iree-cpu", "cos", DType::F16, 32768.0, f64::INFINITY),
+    ("iree-cpu", "cos", DType::F16, f64::NEG_INFINITY, -32768.0),
+    ("iree-cpu", "sin", DType::BF16, 32768.0, f64::INFINITY),
+    ("iree-cpu", "sin", DType::BF16, f64::NEG_INFINITY, -32768.0),
+    ("iree-cpu", "cos", DType::BF16, 32768.0, f64::INFINITY),
+    ("iree-cpu", "cos", DType::BF16, f64::NEG_INFINITY, -32768.0),
 ];
+
+/// The smallest normal number of f32 and bf16.
+const SMALLEST: f64 = f32::MIN_POSITIVE as f64;
 
 /// Takes the numbers with a declared limitation out of a comparison; whether there are any.
 fn excuse(

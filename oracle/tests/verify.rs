@@ -8,11 +8,11 @@ fn report(family: &str, fault: Option<(Backend, &str)>) -> Report {
         .unwrap_or_else(|error| panic!("{family}: {error}"));
     let options = VerifyOptions {
         tokens: Some(vec![1, 5, 9, 2, 7, 7, 3, 11, 4]),
-        backends: vec![],
         fault: fault.map(|(backend, weight)| Fault {
             backend,
             weight: weight.into(),
         }),
+        ..VerifyOptions::default()
     };
     verify_model(&model, &options, &|_| {}).unwrap_or_else(|error| panic!("{family}: {error}"))
 }
@@ -39,6 +39,7 @@ fn check_fault(family: &str, backend: Backend, weight: &str, region: &str, node:
         panic!("one side is at fault\n{report}");
     };
     assert!(finding.execution.starts_with(backend.name()), "{report}");
+    assert!(finding.local, "{report}");
     assert_eq!(
         (&*finding.region, &*finding.node),
         (region, node),
@@ -69,4 +70,25 @@ fn a_wrong_weight_is_located() {
         "logits",
         "norm",
     );
+}
+
+#[test]
+fn every_node_holds_by_itself() {
+    let model = Model::load(&mlxcel_test_support::golden("qwen3")).unwrap();
+    let options = VerifyOptions {
+        tokens: Some((1..25).collect()),
+        chunk: Some(8),
+        nodes: true,
+        ..VerifyOptions::default()
+    };
+    let report = verify_model(&model, &options, &|_| {}).unwrap();
+    assert_eq!(
+        (report.verdict, report.tokens),
+        (Verdict::Pass, 24),
+        "{report}"
+    );
+    for execution in &report.executions {
+        assert!(execution.nodes.len() > 20 * report.layers / 2, "{report}");
+        assert_eq!(execution.distribution.positions, 24);
+    }
 }

@@ -5,6 +5,7 @@
 //! | [`setup`] | makes `.deps`: MLX, IREE's compiler and the build tools |
 //! | [`demo`] | runs, compiles and verifies a real model |
 //! | [`test`] | formatting, lints and every test |
+//! | [`oracle`] | differential testing of every execution, level by level |
 //! | [`bench`] | decoding and prefill speed against the machine's; loading |
 //!
 //! Invariants: a task needs a Rust toolchain, a C++20 compiler and Python 3.10, and no more; it never asks for
@@ -15,6 +16,7 @@ mod bench;
 mod command;
 mod demo;
 mod mlxcel;
+mod oracle;
 mod setup;
 mod table;
 mod test;
@@ -35,6 +37,9 @@ usage: cargo xtask <task>
                                      --model: SmolLM2-135M-Instruct, for demo and tests
   demo                               run, compile and verify a real model
   test                               formatting, lints, all tests
+  oracle [--ci | --deep] [--level NAME]... [--case FILE.mxg]
+                                     single ops, random graphs and injected bugs on every execution, or one case
+                                     again; --help lists more
   bench decode|prefill <model> [--artifact FOLDER] [--tokens N] [--rounds N] [--peer LLAMA-BENCH] [--json]
                                      speed, eager and compiled, against the memory's bandwidth
                                      --artifact: measure this one instead of compiling the model
@@ -68,6 +73,7 @@ enum Task {
     Setup(setup::Options),
     Demo,
     Test,
+    Oracle(oracle::Options),
     Bench(bench::Bench),
 }
 
@@ -79,6 +85,7 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Task, lexopt::Error> {
     };
     match task.as_str() {
         "setup" => setup::Options::parse(&mut arguments).map(Task::Setup),
+        "oracle" => oracle::Options::parse(&mut arguments).map(Task::Oracle),
         "bench" => bench::Bench::parse(&mut arguments).map(Task::Bench),
         "demo" | "test" => match arguments.next()? {
             Some(other) => Err(other.unexpected()),
@@ -103,6 +110,7 @@ fn run(task: Task) -> Result<()> {
         }
         Task::Demo => demo::run(&workspace),
         Task::Test => test::run(&workspace),
+        Task::Oracle(options) => oracle::run(&workspace, &options),
         Task::Bench(options) => bench::run(&workspace, &options),
     }
 }
@@ -138,6 +146,7 @@ mod tests {
         check("--help", Task::Help);
         check("demo", Task::Demo);
         check("test", Task::Test);
+        check("oracle", Task::Oracle(oracle::Options::default()));
         check("setup", Task::Setup(setup::Options::default()));
         check(
             "setup --rocm --model",

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::command::{self, cargo, run_lines};
+use crate::oracle;
 use crate::setup;
 use crate::table;
 use crate::workspace::Workspace;
 
-/// Sets up, then checks formatting, lints and what crates are used, then runs every test. All use cargo's development profile, so that
+/// Sets up, then checks formatting, lints and what crates are used, then runs every test and the oracle's levels. All use cargo's development profile, so that
 /// each crate is built once. Ends with the time of each step and the number of tests.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let mut times = Times::default();
@@ -42,7 +43,12 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
             counts.add(line);
         })
     })?;
+    let agrees = times.step("oracle", || {
+        // A mismatch is told with the other results.
+        Ok(oracle::run(workspace, &oracle::Options::default()))
+    })?;
     print!("\n{}\n{counts}\n", times.table());
+    agrees?;
     if !success {
         bail!("tests failed");
     }

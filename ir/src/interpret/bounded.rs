@@ -25,15 +25,18 @@ pub mod ulp {
     pub const DIVIDE: f64 = 2.5;
     /// Of a square root.
     pub const SQRT: f64 = 3.0;
-    /// Of `e^x`.
+    /// Of `e^x`, besides one for each unit of `|x|`: where it is computed as a power of two, `x log2 e`
+    /// is rounded, and so is `log2 e`.
     pub const EXP: f64 = 3.0;
     /// Of a natural logarithm.
     pub const LOG: f64 = 3.0;
     /// Of `ln(1 + x)`.
     pub const LOG1P: f64 = 2.0;
-    /// Of a sine or cosine.
+    /// Of a sine or cosine, besides one rounding of the angle: it is reduced by a multiple of π that is
+    /// itself rounded.
     pub const SIN: f64 = 4.0;
-    /// Of a hyperbolic tangent.
+    /// Of a hyperbolic tangent, besides one unit in the last place of 1: where it is computed by an
+    /// exponential, 1 is added or taken away.
     pub const TANH: f64 = 5.0;
     /// Of the error function, in units of 1 and not of the result: where it is used it is added to 1,
     /// and the usual approximation by an exponential (Abramowitz and Stegun 7.1.26) has an error of
@@ -84,6 +87,11 @@ impl Bounded {
     fn function(value: f64, error: f64, ulp: f64) -> Self {
         // A unit in the last place is at most two unit roundoffs of the number.
         Self::new(value, error + 2.0 * ulp * U * value.abs() + flushed(value))
+    }
+
+    /// How far a sine or cosine may be off through its angle.
+    fn angle_error(self) -> f64 {
+        (self.error + U * self.value.abs()).min(2.0)
     }
 
     /// The largest value of `slope` that falls away from zero, within the bound.
@@ -197,7 +205,9 @@ impl Float for Bounded {
 
     fn exp(self) -> Self {
         let value = self.value.exp();
-        Self::function(value, value * self.error.exp_m1(), ulp::EXP)
+        // Where the result is 0 for an argument of minus infinity, there is no error to speak of.
+        let ulp = ulp::EXP + self.value.abs().min(200.0);
+        Self::function(value, value * self.error.exp_m1(), ulp)
     }
 
     fn ln(self) -> Self {
@@ -221,16 +231,17 @@ impl Float for Bounded {
     }
 
     fn sin(self) -> Self {
-        Self::function(self.value.sin(), self.error.min(2.0), ulp::SIN)
+        Self::function(self.value.sin(), self.angle_error(), ulp::SIN)
     }
 
     fn cos(self) -> Self {
-        Self::function(self.value.cos(), self.error.min(2.0), ulp::SIN)
+        Self::function(self.value.cos(), self.angle_error(), ulp::SIN)
     }
 
     fn tanh(self) -> Self {
         let slope = self.steepest(|x| 1.0 - x.tanh().powi(2));
-        Self::function(self.value.tanh(), self.error.min(2.0) * slope, ulp::TANH)
+        let error = self.error.min(2.0) * slope + 2.0 * U;
+        Self::function(self.value.tanh(), error, ulp::TANH)
     }
 
     fn erf(self) -> Self {

@@ -317,7 +317,8 @@ impl<'c, 'a> Operations<'c, 'a> {
         )
     }
 
-    /// Reduces the dimensions `dims`, which the result drops, with the operation `name`.
+    /// Reduces the dimensions `dims`, which the result drops, with the operation `name`. Sums of 16-bit
+    /// numbers are accumulated in f32.
     pub(crate) fn reduce(
         &self,
         name: &str,
@@ -325,6 +326,11 @@ impl<'c, 'a> Operations<'c, 'a> {
         x: &Tensor<'c, 'a>,
         dims: &[usize],
     ) -> Emitted<Tensor<'c, 'a>> {
+        if name == "add" && matches!(x.element(), Element::F16 | Element::BF16) {
+            let wide = self.convert(x, Element::F32)?;
+            let sum = self.reduce(name, initial, &wide, dims)?;
+            return self.convert(&sum, x.element());
+        }
         let shape: Vec<usize> = (0..x.shape().len())
             .filter(|dim| !dims.contains(dim))
             .map(|dim| x.shape()[dim])
