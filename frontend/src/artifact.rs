@@ -15,6 +15,7 @@ pub use kernel::{Kernel, KernelBuffer, Pattern, Role, stored};
 
 use mlxcel_ir::weight::Code;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 /// The version of the format that this build writes and reads.
@@ -100,8 +101,26 @@ pub struct Manifest {
     pub dispatches: usize,
     /// How many of them do nothing but call a [`Kernel`] of the runtime.
     pub kernels: usize,
+    /// Bytes that values between dispatches take, of all functions together.
+    pub transient_bytes: u64,
     /// Every other file of the artifact, by name relative to the manifest.
     pub parts: BTreeMap<String, Part>,
+    /// [`Manifest::digest`].
+    pub seal: String,
+}
+
+impl Manifest {
+    /// The sha256, in hexadecimal, of the manifest as compact JSON with an empty seal.
+    pub fn digest(&self) -> String {
+        let open = Self {
+            seal: String::new(),
+            ..self.clone()
+        };
+        // Nothing in a manifest has no JSON.
+        let text = serde_json::to_vec(&open).unwrap_or_default();
+        let digest = Sha256::digest(&text);
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 /// The compiler that made a module.

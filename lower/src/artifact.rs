@@ -103,6 +103,8 @@ pub struct Summary {
     pub dispatches: usize,
     /// How many of them call a kernel of the runtime.
     pub kernels: usize,
+    /// Bytes for values between dispatches, of all functions together.
+    pub transient_bytes: u64,
     /// The names of its functions.
     pub functions: Vec<String>,
     /// Whether the compiled module was in the cache.
@@ -219,6 +221,7 @@ pub fn compile(
         module_bytes: compiled.vmfb.len() as u64,
         dispatches: compiled.dispatches,
         kernels: compiled.kernels,
+        transient_bytes: compiled.transient_bytes,
         functions: names,
         cached: compiled.cached,
         diagnostics: compiled.diagnostics,
@@ -341,7 +344,7 @@ fn manifest(
             });
         }
     }
-    Ok(Manifest {
+    let mut manifest = Manifest {
         format: FORMAT,
         mlxcel: env!("CARGO_PKG_VERSION").into(),
         model: model.name().into(),
@@ -359,6 +362,10 @@ fn manifest(
         buffers,
         dispatches: compiled.dispatches,
         kernels: compiled.kernels,
+        transient_bytes: compiled.transient_bytes,
         parts,
-    })
+        seal: String::new(),
+    };
+    manifest.seal = manifest.digest();
+    Ok(manifest)
 }

@@ -64,6 +64,8 @@ pub struct Compiled {
     pub dispatches: usize,
     /// How many of them call a kernel of the runtime.
     pub kernels: usize,
+    /// Bytes for values between dispatches, of all functions together.
+    pub transient_bytes: u64,
     /// The flags that the compiler was given.
     pub flags: Vec<String>,
     /// The compiler's version and revision.

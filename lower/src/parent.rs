@@ -1,6 +1,7 @@
 //! Starting the process that compiles, and listening to it.
 
 use crate::request::{FunctionText, Message, Product, Request, Step};
+use crate::statistics::Needs;
 use crate::{
     Cache, CompileError, Compiled, Diagnostic, FunctionSpec, Target, child, library, statistics,
 };
@@ -47,11 +48,12 @@ pub(crate) fn compile(
 ) -> Result<Compiled, CompileError> {
     let begin = Instant::now();
     let mut diagnostics = Vec::new();
-    let (told, vmfb, statistics) = make(order, Product::Module, &mut diagnostics, progress)?;
+    let (told, vmfb, needs) = make(order, Product::Module, &mut diagnostics, progress)?;
     Ok(Compiled {
         vmfb,
         parameters: told.parameters,
-        dispatches: statistics,
+        dispatches: needs.dispatches,
+        transient_bytes: needs.transient_bytes,
         kernels: told.kernels,
         flags: order.target.flags(),
         compiler: format!("{} ({})", mlir_sys::compiler::VERSION, told.revision),
@@ -67,13 +69,13 @@ pub(crate) fn emit(order: &Order<'_>, product: Product) -> Result<Vec<u8>, Compi
     Ok(bytes)
 }
 
-/// Has a child make the product; gives what it told, the product, and dispatches of a module.
+/// Has a child make the product; gives what it told, the product, and what a module needs.
 fn make(
     order: &Order<'_>,
     product: Product,
     diagnostics: &mut Vec<Diagnostic>,
     progress: &mut dyn FnMut(Step),
-) -> Result<(Told, Vec<u8>, usize), CompileError> {
+) -> Result<(Told, Vec<u8>, Needs), CompileError> {
     let library = library::find()?;
     let folder = tempfile::tempdir().map_err(|source| CompileError::File {
         action: "create a folder in",
@@ -110,13 +112,13 @@ fn make(
         }
     };
     let made = std::fs::read(&request.output).map_err(read(&request.output))?;
-    let dispatches = match product {
+    let needs = match product {
         Product::Module => {
-            statistics::dispatches(&request.statistics).map_err(read(&request.statistics))?
+            statistics::read(&request.statistics).map_err(read(&request.statistics))?
         }
-        Product::Stablehlo | Product::Bytecode => 0,
+        Product::Stablehlo | Product::Bytecode => Needs::default(),
     };
-    Ok((told, made, dispatches))
+    Ok((told, made, needs))
 }
 
 /// The program that compiles when started with [`child::SUBCOMMAND`].
@@ -337,7 +339,7 @@ mod tests {
     fn a_program_that_is_missing_is_named() {
         let mut none = |_: Step| {};
         let program = Path::new("nowhere/child");
-        let error = run(program, program, LONG, &mut Vec::new(), &mut none);
+        let error = run(program, program, (LONG, &|| false), &mut Vec::new(), &mut none);
         assert!(error.unwrap_err().to_string().contains("nowhere/child"));
     }
 

@@ -35,6 +35,10 @@ const HOST: &str = "host";
 /// Flags for every target.
 const COMMON: [&str; 2] = ["--iree-input-type=stablehlo", "--iree-opt-level=O3"];
 
+/// What does not depend on inputs is computed when a module is loaded, not when it is compiled: the
+/// compiler has no kernels.
+const CONSTANTS_AT_LOAD: &str = "--iree-opt-const-eval=false";
+
 static FAMILIES: [Family; 5] = [
     Family {
         name: "iree-cpu",
@@ -210,6 +214,7 @@ impl Target {
             .iter()
             .chain(self.family.flags)
             .chain(self.chip.flags)
+            .chain(self.kernels.then_some(&CONSTANTS_AT_LOAD))
             .map(|flag| flag.to_string())
             .collect()
     }

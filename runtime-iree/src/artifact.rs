@@ -43,6 +43,7 @@ impl Artifact {
         };
         let target = Target::new(&manifest).map_err(in_manifest)?;
         let layouts = BufferLayout::all(&manifest).map_err(in_manifest)?;
+        verify::check_seal(&manifest).map_err(in_manifest)?;
         let mut module = None;
         let mut weights = None;
         for (name, part) in &manifest.parts {

@@ -92,6 +92,19 @@ fn check_fields(manifest: &Manifest) -> Result<(), String> {
     Ok(())
 }
 
+/// Fails if the manifest is not as it was written, though it makes sense.
+pub(crate) fn check_seal(manifest: &Manifest) -> Result<(), String> {
+    let digest = manifest.digest();
+    if manifest.seal == digest {
+        return Ok(());
+    }
+    Err(format!(
+        "its seal is {}, and its content has {digest}: it was damaged or edited; copy the artifact \
+         again or compile the model again",
+        manifest.seal
+    ))
+}
+
 /// Maps a part and checks its size and digest. The bytes that were checked are the bytes returned.
 pub(crate) fn open_part(folder: &Path, name: &str, part: &Part) -> Result<Mmap, Error> {
     let path = folder.join(name);
@@ -130,7 +143,7 @@ pub(crate) fn open_part(folder: &Path, name: &str, part: &Part) -> Result<Mmap, 
 
 #[cfg(test)]
 mod tests {
-    use super::parse_manifest;
+    use super::{FORMAT, parse_manifest};
     use crate::layout::BufferLayout;
     use proptest::prelude::*;
     use serde_json::{Value, json};
@@ -145,7 +158,9 @@ mod tests {
             "buffers": [{"name": "c", "dtype": "f32", "shape": [1, 16, 2], "tokens_dim": 1}],
             "dispatches": 1,
             "kernels": 0,
+            "transient_bytes": 0,
             "parts": {"module.vmfb": {"sha256": "", "bytes": 1}},
+            "seal": "",
         })
     }
 

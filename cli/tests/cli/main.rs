@@ -4,6 +4,7 @@ mod artifact;
 mod bad_input;
 mod changes;
 mod chat;
+mod compile;
 mod demo;
 mod encoders;
 mod inspect;

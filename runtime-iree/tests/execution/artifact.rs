@@ -1,13 +1,13 @@
 //! Artifacts that are damaged, edited or for another machine.
 
 use crate::toy;
-use mlxcel_frontend::artifact::{MANIFEST, MODULE, WEIGHTS};
+use mlxcel_frontend::artifact::{FORMAT, MANIFEST, MODULE, Manifest, WEIGHTS};
 use mlxcel_runtime_iree::{Artifact, Device, Error, Runtime};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 
-fn load(folder: &Path) -> Result<Runtime, Error> {
+pub(crate) fn load(folder: &Path) -> Result<Runtime, Error> {
     let artifact = Artifact::open(folder)?;
     let device = Device::open(artifact.default_device()?)?;
     Runtime::new(&artifact, &device)
@@ -17,7 +17,7 @@ fn manifest(folder: &Path) -> Value {
     serde_json::from_slice(&fs::read(folder.join(MANIFEST)).unwrap()).unwrap()
 }
 
-/// Sets the field at `pointer`, whose last part may be new.
+/// Sets the field at `pointer`, whose last part may be new, and seals what is a manifest then.
 fn edit(folder: &Path, pointer: &str, value: Value) {
     let mut manifest = manifest(folder);
     let (parent, field) = pointer.rsplit_once('/').unwrap();
@@ -26,7 +26,12 @@ fn edit(folder: &Path, pointer: &str, value: Value) {
         Value::Array(list) => list[field.parse::<usize>().unwrap()] = value,
         other => panic!("{other}"),
     }
-    fs::write(folder.join(MANIFEST), manifest.to_string()).unwrap();
+    let mut text = manifest.to_string();
+    if let Ok(mut manifest) = serde_json::from_str::<Manifest>(&text) {
+        manifest.seal = manifest.digest();
+        text = serde_json::to_string(&manifest).unwrap();
+    }
+    fs::write(folder.join(MANIFEST), text).unwrap();
 }
 
 /// Replaces a part and, if `vouch`, its entry in the manifest.
@@ -68,7 +73,8 @@ fn refuses_an_edited_manifest() {
         let place = folder.path().display().to_string();
         assert!(error.contains(&place), "{pointer}: {error}");
     };
-    check("/format", json!(2), "format is 2, and this build reads 1");
+    let next = format!("format is {}, and this build reads {FORMAT}", FORMAT + 1);
+    check("/format", json!(FORMAT + 1), &next);
     check("/format", json!("1"), "format");
     check("/surprise", json!(1), "unknown field `surprise`");
     check(

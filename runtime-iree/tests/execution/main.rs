@@ -2,6 +2,7 @@
 //! installed the tests say so and pass.
 
 mod artifact;
+mod corruption;
 mod module;
 mod sequences;
 mod toy;

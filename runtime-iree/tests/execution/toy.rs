@@ -260,7 +260,7 @@ pub(crate) fn artifact_with(state: State) -> Option<tempfile::TempDir> {
         outputs: outputs.iter().map(|output| output.to_string()).collect(),
     };
     let parts = [(MODULE, vmfb), (WEIGHTS, weights.as_slice())];
-    let manifest = Manifest {
+    let mut manifest = Manifest {
         format: FORMAT,
         mlxcel: "0".into(),
         model: "toy".into(),
@@ -287,8 +287,11 @@ pub(crate) fn artifact_with(state: State) -> Option<tempfile::TempDir> {
         }],
         dispatches: 0,
         kernels: 0,
+        transient_bytes: 0,
         parts: parts.map(|(name, bytes)| (name.into(), part(bytes))).into(),
+        seal: String::new(),
     };
+    manifest.seal = manifest.digest();
     for (name, bytes) in parts {
         std::fs::write(folder.path().join(name), bytes).unwrap();
     }

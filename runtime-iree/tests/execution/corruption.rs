@@ -1,0 +1,118 @@
+//! Hundreds of ways to damage an artifact, each of which is refused by a message that names the part.
+
+use crate::artifact::load;
+use crate::toy;
+use mlxcel_frontend::artifact::{MANIFEST, MODULE, WEIGHTS};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+
+const PARTS: [&str; 3] = [MANIFEST, MODULE, WEIGHTS];
+
+/// The bytes of a part after some damage, or none if the file is gone.
+type Damaged = Option<Vec<u8>>;
+
+/// Damage that changes a file without regard to what is in it.
+fn blind(bytes: &[u8]) -> Vec<(String, Damaged)> {
+    let spread = |count: usize| (0..count).map(move |index| index * bytes.len() / count);
+    let flips = spread(60).map(|place| {
+        let mut bytes = bytes.to_vec();
+        bytes[place] ^= 1 << (place % 8);
+        (format!("a bit flipped at {place}"), Some(bytes))
+    });
+    let cuts = spread(20).map(|length| {
+        let bytes = bytes[..length].to_vec();
+        (format!("cut to {length} bytes"), Some(bytes))
+    });
+    let longer = [bytes, b"x"].concat();
+    let others = [
+        ("a byte longer".to_string(), Some(longer)),
+        ("gone".to_string(), None),
+    ];
+    flips.chain(cuts).chain(others).collect()
+}
+
+/// Pointers to everything in `value` that holds no other value.
+fn leaves(value: &Value, at: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(object) if !object.is_empty() => {
+            for (key, value) in object {
+                leaves(value, &format!("{at}/{key}"), found);
+            }
+        }
+        Value::Array(list) if !list.is_empty() => {
+            for (index, value) in list.iter().enumerate() {
+                leaves(value, &format!("{at}/{index}"), found);
+            }
+        }
+        _ => found.push(at.to_string()),
+    }
+}
+
+/// Every leaf of the manifest replaced by plausible and implausible values.
+fn edits(manifest: &[u8]) -> Vec<(String, Damaged)> {
+    let manifest: Value = serde_json::from_slice(manifest).unwrap();
+    let mut pointers = Vec::new();
+    leaves(&manifest, "", &mut pointers);
+    let mut edited = Vec::new();
+    for pointer in pointers {
+        let old = manifest.pointer(&pointer).unwrap();
+        let next = old.as_u64().map_or(json!("x"), |number| json!(number + 1));
+        for value in [next, json!(null), json!([]), json!(3)] {
+            // Nothing said is the same as null.
+            if value == *old || (value.is_null() && pointer.ends_with("tokens_dim")) {
+                continue;
+            }
+            let mut manifest = manifest.clone();
+            let name = format!("{pointer} is {value}");
+            *manifest.pointer_mut(&pointer).unwrap() = value;
+            edited.push((name, Some(manifest.to_string().into_bytes())));
+        }
+    }
+    edited
+}
+
+fn put(folder: &Path, part: &str, bytes: &Damaged) {
+    let path = folder.join(part);
+    match bytes {
+        Some(bytes) => fs::write(path, bytes).unwrap(),
+        None => fs::remove_file(path).unwrap(),
+    }
+}
+
+#[test]
+fn every_damaged_part_is_named() {
+    let Some(folder) = toy::artifact() else {
+        return;
+    };
+    let folder = folder.path();
+    let whole = PARTS.map(|part| fs::read(folder.join(part)).unwrap());
+    let mut count = 0;
+    let mut check = |name: &str, parts: &[&str]| {
+        let error = load(folder).err().map(|error| error.to_string());
+        let error = error.unwrap_or_else(|| panic!("{parts:?}, {name}: loaded"));
+        let named = parts.iter().any(|part| error.contains(part));
+        assert!(named, "{parts:?}, {name}: {error}");
+        count += 1;
+    };
+    for (part, bytes) in PARTS.iter().zip(&whole) {
+        let mut damages = blind(bytes);
+        if *part == MANIFEST {
+            damages.extend(edits(bytes));
+        }
+        for (name, damaged) in damages {
+            put(folder, part, &damaged);
+            check(&name, &[part]);
+        }
+        put(folder, part, &Some(bytes.clone()));
+    }
+    for (first, second) in [(0, 1), (0, 2), (1, 2)] {
+        put(folder, PARTS[first], &Some(whole[second].clone()));
+        put(folder, PARTS[second], &Some(whole[first].clone()));
+        check("swapped", &[PARTS[first], PARTS[second]]);
+        put(folder, PARTS[first], &Some(whole[first].clone()));
+        put(folder, PARTS[second], &Some(whole[second].clone()));
+    }
+    assert!(count >= 300, "{count} cases");
+    load(folder).unwrap();
+}
