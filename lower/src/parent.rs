@@ -339,7 +339,13 @@ mod tests {
     fn a_program_that_is_missing_is_named() {
         let mut none = |_: Step| {};
         let program = Path::new("nowhere/child");
-        let error = run(program, program, (LONG, &|| false), &mut Vec::new(), &mut none);
+        let error = run(
+            program,
+            program,
+            (LONG, &|| false),
+            &mut Vec::new(),
+            &mut none,
+        );
         assert!(error.unwrap_err().to_string().contains("nowhere/child"));
     }
 

@@ -278,12 +278,13 @@ fn session(model: &Path, backend: Backend) -> Result<Box<dyn Session>, Failed> {
     Ok(open(path, &options)?.session)
 }
 
-/// Compiles as users do.
+/// Compiles as users do, for a context that all recorded prompts fit.
 fn compile(model: &Path, artifact: &Path) -> Result<(), Failed> {
+    let context = Model::load(model)?.context().min(64).to_string();
     let output = Command::new(env!("CARGO_BIN_EXE_mlxcel"))
         .arg("compile")
         .arg(model)
-        .args(["--target", "iree-cpu", "--context", "64", "-o"])
+        .args(["--target", "iree-cpu", "--context", &context, "-o"])
         .arg(artifact)
         .stdin(Stdio::null())
         .output()?;
