@@ -3,7 +3,7 @@
 Usage: python family_cases.py FILE..., with torch and transformers installed. A file has a `config`, and for some
 families `older`, the same in the spelling of transformers 4. What it lacks is written: the tensors' shapes, a
 prompt, and the logits after its ninth and its last token. The weights are made from the tensors' names, as
-`numbers` of frontend/tests/families.rs makes them. With `"exact": true` transformers computes in f64, for models
+`numbers` of tests/support makes them. With `"exact": true` transformers computes in f64, for models
 that grow the rounding of f32 beyond the budget; such a file must be the only one.
 
 Cases that were made by transformers 5.17 but for `gemma3n-short`, some of whose tokens have no row in the table
