@@ -77,16 +77,16 @@ const EXPERTS: &[(&str, &str)] = &[
 ];
 
 /// Every how manyth layer of the goldens has no window, where files say so.
-const PERIOD: &[(&str, usize)] = &[("gemma3", 4)];
+const PERIOD: &[(&str, usize)] = &[("exaone4", 2), ("gemma3", 4)];
 
 fn conversion(architecture: &str) -> Conversion {
     let plain = Conversion::default();
     match architecture {
-        "arcee" | "smollm3" => Conversion {
+        "arcee" | "internlm2" | "smollm3" => Conversion {
             paired: true,
             ..plain
         },
-        "cohere2" => Conversion {
+        "cohere2" | "command-r" => Conversion {
             metadata: &[("logit_scale", "logit_scale")],
             ..plain
         },
@@ -137,6 +137,11 @@ fn conversion(architecture: &str) -> Conversion {
                 ("block_sparse_moe.experts.w2", "ffn_down_exps"),
                 ("block_sparse_moe.experts.w3", "ffn_up_exps"),
             ],
+            ..plain
+        },
+        "olmo" => Conversion {
+            paired: true,
+            metadata: &[("clip_qkv", "attention.clamp_kqv")],
             ..plain
         },
         "phi3" => Conversion {
@@ -239,6 +244,24 @@ fn convert(folder: &Path, architecture: &str, kind: u32) -> Writer {
             &format!("{architecture}.rope.dimension_count"),
             (width as f64 * share) as usize,
         );
+    if full["rope_type"] == "yarn" {
+        let key = |name: &str| format!("{architecture}.rope.scaling.{name}");
+        let original = full["original_max_position_embeddings"].as_u64();
+        writer = writer
+            .text(&key("type"), "yarn")
+            .number(
+                &key("factor"),
+                full["factor"].as_f64().unwrap_or(1.0) as f32,
+            )
+            .size(
+                &key("original_context_length"),
+                original.unwrap_or(0) as usize,
+            );
+    }
+    if architecture == "olmo" {
+        // No configuration names it.
+        writer = writer.number("olmo.attention.layer_norm_epsilon", 1e-5);
+    }
     let tensors = read_tensors(&folder.join("model.safetensors")).expect("tensors");
     for (name, (mut shape, mut numbers)) in stacked(tensors) {
         let names = rule.names.iter().chain(NAMES);
@@ -332,6 +355,33 @@ fn dense_files_give_the_checkpoints_logits() {
         0,
         1e-5,
     );
+    // Of these there are only the logits of two places.
+    let recorded = |architecture: &str, name: &str| {
+        let all = support::recorded_cases();
+        let case = all.iter().find(|case| case.name == name);
+        let case = case.unwrap_or_else(|| panic!("no record of {name}"));
+        let folder = tempfile::tempdir().expect("a folder");
+        case.write(folder.path());
+        let file = write(folder.path(), convert(folder.path(), architecture, 0));
+        let model = Model::load(&file).unwrap_or_else(|error| panic!("{error}"));
+        let prompt = case.ids.iter().map(|&id| id as i32).collect();
+        let got = Run::new(&model, 1, 64).step(&[prompt], &[0]);
+        let vocabulary = model.config().vocabulary;
+        let rows = case.rows();
+        let rows = rows.map(|row| &got[step::LOGITS][row * vocabulary..(row + 1) * vocabulary]);
+        let expected: Vec<f64> = case.logits.iter().map(|&logit| logit.into()).collect();
+        let error = relative_error(&rows.concat(), &expected);
+        assert!(error <= 1e-5, "{architecture}: {error:.3e}");
+    };
+    recorded("arcee", "arcee");
+    recorded("command-r", "cohere");
+    recorded("exaone4", "exaone4");
+    recorded("glm4", "glm4");
+    recorded("internlm2", "llama-dynamic");
+    recorded("olmo", "olmo");
+    recorded("olmoe", "olmoe");
+    recorded("qwen2moe", "qwen2_moe");
+    recorded("seed_oss", "seed_oss");
     // The goldens' numbers are bfloat16 numbers; float16 loses the smallest of them.
     check(support::golden("llama"), "llama", 30, 1e-5);
     check(support::golden("llama"), "llama", 1, 1e-3);
