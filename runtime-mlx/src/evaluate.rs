@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// A graph planned once and executed any number of times, each time from empty states.
 pub struct Function {
     plan: Plan,
-    stream: Arc<Stream>,
+    stream: Stream,
 }
 
 impl Function {
@@ -24,22 +24,8 @@ impl Function {
     /// # Errors
     /// A weight that is missing or ill-formed, a device that is not there.
     pub fn new(graph: &Graph, source: &Arc<dyn WeightSource>, on: Device) -> Result<Self, Error> {
-        Self::over(Arc::new(on.stream()?), graph, source, on)
-    }
-
-    fn over(
-        stream: Arc<Stream>,
-        graph: &Graph,
-        source: &Arc<dyn WeightSource>,
-        on: Device,
-    ) -> Result<Self, Error> {
-        let count = match on {
-            // The caller is the first thread of a pool, so this starts none.
-            Device::CpuMlx | Device::Gpu => 1,
-            Device::Cpu => threads(None),
-        };
-        let pool = Pool::new(count).map_err(|error| device("starting threads")(error.into()))?;
-        let plan = Plan::new(graph, source, on.operations(), &Arc::new(pool), &stream)?;
+        let stream = on.stream()?;
+        let plan = plan(graph, source, on, &stream)?;
         Ok(Self { plan, stream })
     }
 
@@ -53,33 +39,7 @@ impl Function {
         bindings: &Bindings,
         inputs: &[(&str, HostTensor)],
     ) -> Result<Vec<(String, HostTensor)>, Error> {
-        let Self { plan, stream } = self;
-        let (host, values) = bind(plan, bindings, inputs)?;
-        let rows = bindings.get(Symbol::B).unwrap_or(1);
-        let mut caches: Vec<Vec<Cache>> = (0..rows).map(|_| plan.empty_caches()).collect();
-        let mut machine = Machine {
-            stream,
-            bindings: *bindings,
-            rows: caches.iter_mut().collect(),
-            host,
-            checked: true,
-            values,
-        };
-        plan.record(&mut machine)?;
-        let failed = |Fail(reason): Fail| Error::Execution {
-            graph: plan.graph.name.clone(),
-            reason,
-        };
-        // The plan's graph has values of its own.
-        let outputs = plan.graph.outputs.iter();
-        outputs
-            .map(|output| {
-                let value = machine.value(output.value.0 as usize).map_err(failed)?;
-                eval([value]).map_err(|error| failed(error.into()))?;
-                let host = to_host(value, stream).map_err(failed)?;
-                Ok((output.name.clone(), host))
-            })
-            .collect()
+        execute(&self.plan, &self.stream, bindings, inputs)
     }
 }
 
@@ -93,7 +53,7 @@ pub fn evaluate(
     source: Arc<dyn WeightSource>,
     inputs: &[(&str, HostTensor)],
 ) -> Result<Vec<(String, HostTensor)>, Error> {
-    Function::over(own_stream()?, graph, &source, Device::CpuMlx)?.call(bindings, inputs)
+    once(graph, bindings, &source, inputs, Device::CpuMlx)
 }
 
 /// As [`evaluate`], with own kernels for the nodes that have one, as a [`crate::Runtime`] on the CPU
@@ -107,23 +67,82 @@ pub fn evaluate_with_kernels(
     source: Arc<dyn WeightSource>,
     inputs: &[(&str, HostTensor)],
 ) -> Result<Vec<(String, HostTensor)>, Error> {
-    Function::over(own_stream()?, graph, &source, Device::Cpu)?.call(bindings, inputs)
+    once(graph, bindings, &source, inputs, Device::Cpu)
 }
 
 thread_local! {
     /// The calling thread's stream. MLX keeps a thread for each stream as long as the process lives, so
     /// a new one for each evaluation would use them up.
-    static STREAM: OnceCell<Arc<Stream>> = const { OnceCell::new() };
+    static STREAM: OnceCell<Stream> = const { OnceCell::new() };
 }
 
-fn own_stream() -> Result<Arc<Stream>, Error> {
-    STREAM.with(|slot| match slot.get() {
-        Some(stream) => Ok(stream.clone()),
-        None => {
-            let new = Arc::new(Device::Cpu.stream()?);
-            Ok(slot.get_or_init(|| new).clone())
-        }
+fn once(
+    graph: &Graph,
+    bindings: &Bindings,
+    source: &Arc<dyn WeightSource>,
+    inputs: &[(&str, HostTensor)],
+    on: Device,
+) -> Result<Vec<(String, HostTensor)>, Error> {
+    STREAM.with(|slot| {
+        let stream = match slot.get() {
+            Some(stream) => stream,
+            None => {
+                let new = on.stream()?;
+                slot.get_or_init(|| new)
+            }
+        };
+        let plan = plan(graph, source, on, stream)?;
+        execute(&plan, stream, bindings, inputs)
     })
+}
+
+fn plan(
+    graph: &Graph,
+    source: &Arc<dyn WeightSource>,
+    on: Device,
+    stream: &Stream,
+) -> Result<Plan, Error> {
+    let count = match on {
+        // The caller is the first thread of a pool, so this starts none.
+        Device::CpuMlx | Device::Gpu => 1,
+        Device::Cpu => threads(None),
+    };
+    let pool = Pool::new(count).map_err(|error| device("starting threads")(error.into()))?;
+    Plan::new(graph, source, on.operations(), &Arc::new(pool), stream)
+}
+
+fn execute(
+    plan: &Plan,
+    stream: &Stream,
+    bindings: &Bindings,
+    inputs: &[(&str, HostTensor)],
+) -> Result<Vec<(String, HostTensor)>, Error> {
+    let (host, values) = bind(plan, bindings, inputs)?;
+    let rows = bindings.get(Symbol::B).unwrap_or(1);
+    let mut caches: Vec<Vec<Cache>> = (0..rows).map(|_| plan.empty_caches()).collect();
+    let mut machine = Machine {
+        stream,
+        bindings: *bindings,
+        rows: caches.iter_mut().collect(),
+        host,
+        checked: true,
+        values,
+    };
+    plan.record(&mut machine)?;
+    let failed = |Fail(reason): Fail| Error::Execution {
+        graph: plan.graph.name.clone(),
+        reason,
+    };
+    // The plan's graph has values of its own.
+    let outputs = plan.graph.outputs.iter();
+    outputs
+        .map(|output| {
+            let value = machine.value(output.value.0 as usize).map_err(failed)?;
+            eval([value]).map_err(|error| failed(error.into()))?;
+            let host = to_host(value, stream).map_err(failed)?;
+            Ok((output.name.clone(), host))
+        })
+        .collect()
 }
 
 /// An error of MLX outside of any node.
