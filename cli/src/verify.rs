@@ -110,10 +110,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         (_, Some(file)) => Some(model.text()?.encode(&read(file)?, true)?),
         _ => arguments.tokens.clone(),
     };
-    if arguments.text_file.is_some() {
-        if let Some(tokens) = &mut tokens {
-            tokens.truncate(arguments.limit);
-        }
+    if arguments.text_file.is_some()
+        && let Some(tokens) = &mut tokens
+    {
+        tokens.truncate(arguments.limit);
     }
     if let Some([]) = tokens.as_deref() {
         return Err(Usage("the prompt has no tokens; give at least one".into()).into());

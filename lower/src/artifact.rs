@@ -150,7 +150,10 @@ pub fn compile(
     let cancelled = || options.cancel.load(Ordering::Relaxed);
     let place = Place::take(&options.output, || match cancelled() {
         true => Err(CompileError::Cancelled),
-        false => Ok(progress(Progress::Waiting)),
+        false => {
+            progress(Progress::Waiting);
+            Ok(())
+        }
     })?;
     let compiled = parent::compile(&options.order(&specs, &cancelled), &mut |step| {
         progress(match step {

@@ -24,7 +24,6 @@ struct Inner {
     threads: usize,
     pool: OnceLock<Result<Arc<Pool>, String>>,
     /// By name. An entry stays as long as the device, for executables hold its address.
-    #[expect(clippy::vec_box, reason = "executables hold the address")]
     loaded: Mutex<HashMap<String, Box<Loaded>>>,
     failure: Arc<Mutex<Option<String>>>,
 }
@@ -105,7 +104,7 @@ unsafe extern "C" fn resolve(
     _resolution: *mut sys::iree_hal_executable_import_resolution_t,
 ) -> sys::iree_status_t {
     let found = catch_unwind(AssertUnwindSafe(|| {
-        for index in 0..count as usize {
+        for index in 0..count {
             // SAFETY: the caller's promise.
             unsafe {
                 if !(*functions.add(index)).is_null() {

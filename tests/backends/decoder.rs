@@ -45,7 +45,7 @@ fn present<'a>(
 }
 
 /// Prompts of different lengths and the most likely tokens after each, if they are recorded.
-fn batch(expected: &Tensors) -> Option<(Vec<Vec<u32>>, Vec<Vec<u32>>)> {
+fn batch(expected: &Tensors) -> Option<[Vec<Vec<u32>>; 2]> {
     present(expected, &[("batch.input_ids", "batch.greedy")]).next()?;
     let rows = |name: &str| -> Vec<Vec<u32>> {
         let width = expected.shape(name)[1];
@@ -59,7 +59,7 @@ fn batch(expected: &Tensors) -> Option<(Vec<Vec<u32>>, Vec<Vec<u32>>)> {
         let kept = row.iter().zip(mask).filter(|(_, mask)| *mask == 1);
         kept.map(|(&token, _)| token).collect()
     });
-    Some((prompts.collect(), rows("batch.greedy")))
+    Some([prompts.collect(), rows("batch.greedy")])
 }
 
 /// The `count` most likely tokens after each prompt, all rows in one step, chosen by the runtime.
@@ -178,7 +178,7 @@ pub(crate) fn check(
         let got = greedy(session, &[expected.tokens(ids)], expect[0].len())?;
         faults.equal(got, expect, name);
     }
-    if let Some((prompts, expect)) = batch(expected) {
+    if let Some([prompts, expect]) = batch(expected) {
         let got = greedy(session, &prompts, expect[0].len())?;
         faults.equal(got, expect, "batch.greedy");
     }

@@ -45,7 +45,7 @@ enum Kind {
     Decoder(PathBuf),
     Encoder(PathBuf),
     /// A decoder of which little is recorded.
-    Case(RecordedCase),
+    Case(Box<RecordedCase>),
 }
 
 impl Checkpoint {
@@ -76,7 +76,7 @@ impl Checkpoint {
             .filter_map(Self::at)
             .chain(recorded_cases().into_iter().map(|case| Self {
                 name: case.name.clone(),
-                kind: Kind::Case(case),
+                kind: Kind::Case(Box::new(case)),
             }))
             .collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));

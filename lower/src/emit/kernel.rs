@@ -24,7 +24,7 @@ pub(super) enum Place {
     /// It is part of a piece that is emitted at another node.
     Within,
     /// The piece is emitted here.
-    Kernel(Piece),
+    Kernel(Box<Piece>),
 }
 
 /// A piece of a graph that a kernel computes.
@@ -224,7 +224,7 @@ impl Planner<'_> {
         for &node in nodes {
             self.places[node] = Some(Place::Within);
         }
-        self.places[at] = Some(Place::Kernel(piece));
+        self.places[at] = Some(Place::Kernel(Box::new(piece)));
         true
     }
 }
