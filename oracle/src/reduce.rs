@@ -1,10 +1,10 @@
-//! From a failing graph to a small one that fails the same way.
+//! From a failing graph to a small one that fails too.
 
 use crate::case::Case;
 use mlxcel_ir::{Graph, Input, StateId, Symbol, ValueId, pass};
 
-/// Makes `case` smaller while `fails` holds of it: fewer outputs, nodes cut off from what they are
-/// computed from, smaller sizes.
+/// Makes `case` smaller while `fails` holds of it: fewer and earlier outputs, nodes cut off from what they
+/// are computed from, smaller sizes.
 pub fn reduce(case: &Case, fails: &dyn Fn(&Case) -> bool) -> Case {
     let mut best = case.clone();
     loop {
@@ -29,6 +29,21 @@ pub fn reduce(case: &Case, fails: &dyn Fn(&Case) -> bool) -> Case {
                     changed = true;
                     break;
                 }
+            }
+        }
+        // The fault may show before the output: the first node that shows it is output enough.
+        for index in 0..best.graph.nodes.len().saturating_sub(1) {
+            let mut graph = best.graph.clone();
+            let value = graph.value_of(index);
+            graph.outputs.truncate(1);
+            graph
+                .outputs
+                .iter_mut()
+                .for_each(|output| output.value = value);
+            let graph = tidy(&graph);
+            if attempt(&mut best, graph) {
+                changed = true;
+                break;
             }
         }
         // From the last node on: the earlier the cut, the more falls away at once.
