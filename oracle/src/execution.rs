@@ -4,7 +4,7 @@ mod iree;
 mod mlx;
 mod reference;
 
-pub use iree::{IreeExecution, IreeOnce};
+pub use iree::{IreeExecution, IreeOnce, Outcome};
 pub use mlx::MlxExecution;
 pub use reference::ReferenceExecution;
 
