@@ -90,7 +90,7 @@ fn call(
 }
 
 /// What one case of a batch gave.
-pub(super) type Outcome = Result<Vec<Observed>, ExecutionError>;
+pub type Outcome = Result<Vec<Observed>, ExecutionError>;
 
 impl IreeExecution {
     /// Runs many cases, compiled together, since starting the compiler takes longer than compiling
