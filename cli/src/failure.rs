@@ -24,8 +24,9 @@ impl std::error::Error for Usage {}
 #[error("failed")]
 pub(crate) struct Reported;
 
-/// Tells what failed, and gives the exit code.
-pub(crate) fn exit_code(outcome: anyhow::Result<()>) -> ExitCode {
+/// Tells what failed, and gives the exit code: `failed` where it is neither wrong usage nor a failure
+/// that was reported already.
+pub(crate) fn exit_code(outcome: anyhow::Result<()>, failed: u8) -> ExitCode {
     let Err(error) = outcome else {
         return ExitCode::SUCCESS;
     };
@@ -37,8 +38,8 @@ pub(crate) fn exit_code(outcome: anyhow::Result<()>) -> ExitCode {
     }
     match is_usage(&error) {
         true => ExitCode::from(2),
-        false if error.is::<crate::verify::NotRun>() => ExitCode::from(3),
-        false => ExitCode::FAILURE,
+        false if error.is::<Reported>() => ExitCode::FAILURE,
+        false => ExitCode::from(failed),
     }
 }
 

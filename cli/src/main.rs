@@ -43,6 +43,11 @@ fn main() -> ExitCode {
         ColorChoice::Always => anstream::ColorChoice::Always,
         ColorChoice::Never => anstream::ColorChoice::Never,
     });
+    let failed = match cli.command {
+        // One says that the executions differ.
+        Command::Verify(_) => 3,
+        _ => 1,
+    };
     let outcome = match cli.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Generate(arguments) => generate::run(&arguments),
@@ -56,5 +61,5 @@ fn main() -> ExitCode {
         Command::Completions(arguments) => shell::completions(&arguments),
         Command::Man(arguments) => shell::man(&arguments),
     };
-    failure::exit_code(outcome)
+    failure::exit_code(outcome, failed)
 }

@@ -24,16 +24,6 @@ pub struct Limitation {
 /// Every declared limitation.
 pub const KNOWN: &[Limitation] = &[
     Limitation {
-        name: "softmax beside its operand",
-        execution: || Box::new(IreeExecution),
-        cause: "IREE 3.x joins the computation of a softmax's operand with the softmax, and where the \
-                operand is a result as well its store is left outside of the workgroups' loop; the \
-                compiler's own check then refuses the dispatch",
-        says: "restricted to workgroup distributed contexts",
-        ulp: None,
-        case: include_str!("known/softmax_operand.mxg"),
-    },
-    Limitation {
         name: "rows of codes with no multiple of eight",
         execution: || Box::new(IreeExecution),
         cause: "codes are unpacked eight at a time, so groups that are no multiple of eight are refused \

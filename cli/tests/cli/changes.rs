@@ -69,9 +69,9 @@ fn what_cannot_be_changed_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let model = argument(&golden("llama"));
     let path = argument(folder.path());
-    run(["verify", &model, "--adapter", &path]).failure(1, &["is not an adapter", &path]);
+    run(["verify", &model, "--adapter", &path]).failure(3, &["is not an adapter", &path]);
     run(["verify", &model, "--adapter-scale", "2"]).failure(2, &["--adapter"]);
-    run(["verify", &model, "--surgery", "/nowhere.yaml"]).failure(1, &["/nowhere.yaml"]);
+    run(["verify", &model, "--surgery", "/nowhere.yaml"]).failure(3, &["/nowhere.yaml"]);
     let file = folder.path().join("surgery.yaml");
     std::fs::write(
         &file,

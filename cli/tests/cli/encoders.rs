@@ -26,6 +26,15 @@ impl Encoder {
             "version": "1.0",
             "added_tokens": [],
             "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "post_processor": {
+                "type": "TemplateProcessing",
+                "single": [{"Sequence": {"id": "A", "type_id": 0}}],
+                "pair": [
+                    {"Sequence": {"id": "A", "type_id": 0}},
+                    {"Sequence": {"id": "B", "type_id": 1}},
+                ],
+                "special_tokens": {},
+            },
             "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "w0"},
         });
         fs::write(model.join("tokenizer.json"), tokenizer.to_string()).expect("it can be written");
@@ -171,7 +180,8 @@ fn scores_are_those_recorded() {
 
 #[test]
 fn what_cannot_be_done_is_said() {
-    let bert = Encoder::golden("bert").path();
+    let encoder = Encoder::golden("bert");
+    let bert = encoder.path();
     let check = |arguments: &[&str], code, parts: &[&str]| run(arguments).failure(code, parts);
     check(&["embed", &bert], 2, &["no text"]);
     check(&["embed", &bert, "-p", " "], 2, &["empty"]);

@@ -52,9 +52,9 @@ fn a_fault_fails_after_its_report() {
 #[test]
 fn what_cannot_be_verified_says_why() {
     let model = argument(&golden("llama"));
-    run(["verify", &model, "--tokens", "999999", "--backends", "mlx"]).failure(1, &["999999"]);
-    run(["verify", &model, "--fault", "mlx:nothing", "--tokens", "1"]).failure(1, &["`nothing`"]);
+    run(["verify", &model, "--tokens", "999999", "--backends", "mlx"]).failure(3, &["999999"]);
+    run(["verify", &model, "--fault", "mlx:nothing", "--tokens", "1"]).failure(3, &["`nothing`"]);
     run(["verify", &model, "--fault", "abacus:nothing"]).failure(2, &["abacus"]);
     // It has no tokenizer.
-    run(["verify", &model, "--prompt", "x"]).failure(1, &["tokenizer.json"]);
+    run(["verify", &model, "--prompt", "x"]).failure(3, &["tokenizer.json"]);
 }
