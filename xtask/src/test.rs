@@ -10,8 +10,8 @@ use crate::setup;
 use crate::table;
 use crate::workspace::Workspace;
 
-/// Sets up, then checks formatting, lints and what crates are used, then runs every test and the oracle's levels. All use cargo's development profile, so that
-/// each crate is built once. Ends with the time of each step and the number of tests.
+/// Sets up, then checks formatting, lints and what crates are used, then runs every test and the
+/// oracle's levels. All use cargo's development profile, so that each crate is built once. Ends with the time of each step and the number of tests.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let mut times = Times::default();
     times.step("set-up", || {
