@@ -80,7 +80,8 @@ pub(crate) struct ModelArguments {
     /// What executes it; iree for an artifact, else mlx, if not given.
     #[arg(long, short = 'b', value_enum, value_name = "NAME")]
     pub(crate) backend: Option<BackendName>,
-    /// The device of an artifact: local-task, local-sync, cuda:N, hip:N or vulkan:N.
+    /// Where to compute: cpu or gpu with mlx; local-task, local-sync, cuda:N, hip:N or vulkan:N with an
+    /// artifact.
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
     /// Tokens of context, at most what the model or artifact has.

@@ -34,7 +34,8 @@ impl fmt::Display for Backend {
 pub struct OpenOptions {
     /// What executes it; by default IREE for an artifact and MLX for a model.
     pub backend: Option<Backend>,
-    /// The device of an artifact; by default one that it was compiled for.
+    /// The device: of an artifact by its name, by default one that it was compiled for; of MLX `cpu`,
+    /// the default, or `gpu`.
     pub device: Option<String>,
     /// Tokens of context; by default all that the model or artifact has.
     pub context: Option<usize>,
@@ -75,11 +76,15 @@ pub enum OpenError {
         /// The backend asked for.
         backend: Backend,
     },
-    /// A device was named for what runs on the backend's own.
-    #[error("a device can be chosen for compiled artifacts only; leave it out for {backend}")]
+    /// A device was named that the backend does not have.
+    #[error("the backend {backend} has no device `{device}`; {known}")]
     Device {
         /// The backend.
         backend: Backend,
+        /// The device asked for.
+        device: String,
+        /// What can be asked for, in words.
+        known: &'static str,
     },
     /// The weights of an artifact were to be changed.
     #[error(
@@ -180,15 +185,13 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
         }
         (backend, false) => backend.unwrap_or(Backend::Mlx),
     };
-    if options.device.is_some() && backend != Backend::Iree {
-        return Err(OpenError::Device { backend });
-    }
+    let device = model_device(backend, options.device.as_deref())?;
     let model = Model::load_with(path, &options.load)?;
     let context = context(path, options, model.context(), "")?;
     let mut routes = Vec::new();
     let session: Box<dyn Session> = match backend {
         Backend::Mlx => {
-            let session = mlx(&model, context)?;
+            let session = mlx(&model, context, device)?;
             routes = session.routes();
             Box::new(session)
         }
@@ -214,7 +217,31 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
     })
 }
 
-fn mlx(model: &Model, context: usize) -> Result<MlxSession, OpenError> {
+/// Where a backend that needs the model computes.
+fn model_device(
+    backend: Backend,
+    device: Option<&str>,
+) -> Result<mlxcel_runtime_mlx::Device, OpenError> {
+    use mlxcel_runtime_mlx::Device as MlxDevice;
+    match (backend, device) {
+        (_, None) | (Backend::Mlx, Some("cpu")) => Ok(MlxDevice::Cpu),
+        (Backend::Mlx, Some("gpu")) => Ok(MlxDevice::Gpu),
+        (backend, Some(device)) => Err(OpenError::Device {
+            backend,
+            device: device.to_string(),
+            known: match backend {
+                Backend::Mlx => "it has `cpu` and `gpu`",
+                _ => "leave it out",
+            },
+        }),
+    }
+}
+
+fn mlx(
+    model: &Model,
+    context: usize,
+    device: mlxcel_runtime_mlx::Device,
+) -> Result<MlxSession, OpenError> {
     let graphs = Graphs {
         last: model.graph(&GraphOptions {
             token: true,
@@ -226,7 +253,8 @@ fn mlx(model: &Model, context: usize) -> Result<MlxSession, OpenError> {
             ..GraphOptions::default()
         })?,
     };
-    let options = mlxcel_runtime_mlx::Options::new(context);
+    let mut options = mlxcel_runtime_mlx::Options::new(context);
+    options.device = device;
     Ok(MlxSession::new(&graphs, model.weights(), options)?)
 }
 

@@ -8,6 +8,7 @@ mod body;
 mod codes;
 mod element;
 mod function;
+mod gpu;
 mod kernel;
 mod linear;
 mod memory;

@@ -85,7 +85,7 @@ fn make(
     let request = Request {
         library,
         flags: order.target.flags(),
-        kernels: order.target.has_kernels(),
+        kernels: order.target.kernels(),
         functions: order.functions.iter().map(FunctionText::from).collect(),
         product,
         output: folder.path().join("product"),

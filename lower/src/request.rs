@@ -1,5 +1,6 @@
 //! What passes between the program that compiles and its child, as JSON.
 
+use crate::targets::KernelOwner;
 use crate::{Cache, CompileError, Diagnostic, FunctionSpec};
 use mlxcel_ir::{Bindings, Symbol, text};
 use serde::{Deserialize, Serialize};
@@ -12,8 +13,8 @@ pub(crate) struct Request {
     pub(crate) library: PathBuf,
     /// The compiler's flags.
     pub(crate) flags: Vec<String>,
-    /// Whether what the runtime has kernels for is left to them.
-    pub(crate) kernels: bool,
+    /// Who has kernels, if not all code is the compiler's.
+    pub(crate) kernels: Option<KernelOwner>,
     /// The functions of the module.
     pub(crate) functions: Vec<FunctionText>,
     /// What to make.
@@ -105,7 +106,7 @@ pub(crate) enum Message {
     Done {
         /// Names of the parameters that the module reads.
         parameters: Vec<String>,
-        /// Calls of the runtime's kernels.
+        /// Calls of kernels.
         kernels: usize,
         /// The compiler's revision.
         revision: String,

@@ -4,6 +4,16 @@
 //! here ever reach it. Each was compiled for with the version of the compiler in use.
 
 use crate::CompileError;
+use serde::{Deserialize, Serialize};
+
+/// Who has the kernels for the pieces that are not left to the compiler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum KernelOwner {
+    /// The program that runs a module: the module calls them by name.
+    Runtime,
+    /// The module itself: they are written with it and compiled for its GPU.
+    Module,
+}
 
 /// A family of devices.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,6 +23,8 @@ struct Family {
     state: &'static str,
     /// Flags for every chip.
     flags: &'static [&'static str],
+    /// Who has kernels, if not all code is the compiler's.
+    kernels: Option<KernelOwner>,
     /// The chips, the default first.
     chips: &'static [Chip],
 }
@@ -36,7 +48,7 @@ const HOST: &str = "host";
 const COMMON: [&str; 2] = ["--iree-input-type=stablehlo", "--iree-opt-level=O3"];
 
 /// What does not depend on inputs is computed when a module is loaded, not when it is compiled: the
-/// compiler has no kernels.
+/// compiler has no kernels, and its own threads have stacks smaller than some machines allow.
 const CONSTANTS_AT_LOAD: &str = "--iree-opt-const-eval=false";
 
 static FAMILIES: [Family; 5] = [
@@ -49,6 +61,7 @@ static FAMILIES: [Family; 5] = [
             // Reductions in attention over a long cache need more than the default of 32 KiB.
             "--iree-llvmcpu-stack-allocation-limit=262144",
         ],
+        kernels: Some(KernelOwner::Runtime),
         chips: chips! {
             "host": ["--iree-llvmcpu-target-cpu=host"],
             "x86-64-v3": [
@@ -69,6 +82,7 @@ static FAMILIES: [Family; 5] = [
         name: "iree-cuda",
         state: "compiled in every test, not run by this version",
         flags: &["--iree-hal-target-device=cuda"],
+        kernels: Some(KernelOwner::Module),
         // The driver compiles for newer chips from the code of sm_89.
         chips: chips! {
             "sm_89": ["--iree-cuda-target=sm_89"],
@@ -80,6 +94,7 @@ static FAMILIES: [Family; 5] = [
         name: "iree-rocm",
         state: "compiled in every test, never run: no such GPU was at hand",
         flags: &["--iree-hal-target-device=hip"],
+        kernels: Some(KernelOwner::Module),
         chips: chips! {
             "gfx1100": ["--iree-rocm-target=gfx1100"],
             "gfx90a": ["--iree-rocm-target=gfx90a"],
@@ -94,6 +109,7 @@ static FAMILIES: [Family; 5] = [
         name: "iree-vulkan",
         state: "compiled in every test, never run: no such GPU was at hand",
         flags: &["--iree-hal-target-device=vulkan"],
+        kernels: None,
         chips: chips! {
             "rdna3": ["--iree-vulkan-target=rdna3"],
             "rdna2": ["--iree-vulkan-target=rdna2"],
@@ -108,6 +124,7 @@ static FAMILIES: [Family; 5] = [
         name: "iree-metal",
         state: "compiled in every test; this build cannot run it",
         flags: &["--iree-hal-target-device=metal"],
+        kernels: None,
         chips: chips! {
             "apple": [],
         },
@@ -119,7 +136,7 @@ static FAMILIES: [Family; 5] = [
 pub struct Target {
     family: &'static Family,
     chip: &'static Chip,
-    kernels: bool,
+    kernels: Option<KernelOwner>,
 }
 
 impl Target {
@@ -158,21 +175,20 @@ impl Target {
         Self {
             family,
             chip,
-            kernels: family.name == FAMILIES[0].name,
+            kernels: family.kernels,
         }
     }
 
-    /// The same target with all code made by the compiler: the module calls no kernel of the runtime.
+    /// The same target with all code made by the compiler: there are no kernels.
     pub fn without_kernels(self) -> Self {
         Self {
-            kernels: false,
+            kernels: None,
             ..self
         }
     }
 
-    /// Whether a module calls kernels of the runtime for what it has kernels for. On processors it
-    /// does.
-    pub fn has_kernels(&self) -> bool {
+    /// Who has the kernels.
+    pub(crate) fn kernels(&self) -> Option<KernelOwner> {
         self.kernels
     }
 
@@ -214,7 +230,7 @@ impl Target {
             .iter()
             .chain(self.family.flags)
             .chain(self.chip.flags)
-            .chain(self.kernels.then_some(&CONSTANTS_AT_LOAD))
+            .chain(self.kernels.map(|_| &CONSTANTS_AT_LOAD))
             .map(|flag| flag.to_string())
             .collect()
     }

@@ -61,17 +61,17 @@ pub(crate) fn add<'c>(
         node: "the whole".into(),
         reason,
     };
-    let wanted = shared.kernels.is_some();
+    let owner = shared.kernels.as_ref().map(|kernels| kernels.owner);
     // Nodes are asked about in their order.
     let next = Cell::new(0);
     let graph = legal(&spec.graph, |_| {
         let index = next.replace(next.get() + 1);
-        wanted && kernel::computes(&spec.graph, &spec.bindings, index)
+        owner.is_some_and(|owner| kernel::computes(&spec.graph, &spec.bindings, index, owner))
     })
     .map_err(|error| whole(error.to_string()))?;
-    let places = match wanted {
-        true => kernel::plan(&graph, &spec.bindings),
-        false => Vec::new(),
+    let places = match owner {
+        Some(owner) => kernel::plan(&graph, &spec.bindings, owner),
+        None => Vec::new(),
     };
     let sizes = |ty: &TensorType| kind(ty, &spec.bindings).map_err(whole);
     let inputs = graph.inputs.iter().map(|input| sizes(&input.ty));

@@ -1,19 +1,22 @@
-//! Pieces of a graph that the runtime's own kernels compute.
+//! Pieces of a graph that kernels of our own compute.
 //!
-//! On a processor, what reads weights or caches is faster as a kernel than as code that the compiler
-//! makes. Such a piece becomes a dispatch whose only work is to call the kernel; what the compiler
-//! makes of the rest of the graph stays around it. [`mlxcel_frontend::artifact::Kernel`] says which
-//! pieces have a kernel and how a module names it.
+//! What reads weights or caches is faster as a kernel than as code that the compiler makes. On a
+//! processor such a piece becomes a dispatch whose only work is to call a kernel of the runtime, and
+//! [`mlxcel_frontend::artifact::Kernel`] says which pieces have one and how a module names it. On a GPU
+//! the kernel is part of the module ([`super::gpu`]). What the compiler makes of the rest of the graph
+//! stays around it.
 
 use super::element::{Kind, Tensor};
 use super::operations::{Emitted, Operations};
+use super::gpu;
 use super::weight::{Globals, quote};
+use crate::targets::KernelOwner;
 use melior::Context;
 use melior::ir::Module;
 use melior::ir::block::BlockLike;
 use melior::ir::operation::OperationLike;
 use mlxcel_frontend::artifact::{Kernel, parameter_names, stored};
-use mlxcel_ir::{Bindings, Builder, Graph, Op, StateId, StatePart, Symbol, ValueId, WeightId};
+use mlxcel_ir::{Bindings, Builder, DType, Graph, Op, StateId, StatePart, Symbol, ValueId, WeightId};
 use std::collections::HashMap;
 use std::fmt::Write;
 
@@ -40,13 +43,21 @@ pub(super) struct Piece {
 }
 
 /// The kernels that a module calls, each with the number of its executable.
-#[derive(Default)]
 pub(crate) struct Kernels {
+    pub(super) owner: KernelOwner,
     known: HashMap<String, (usize, Kernel)>,
     calls: usize,
 }
 
 impl Kernels {
+    pub(crate) fn new(owner: KernelOwner) -> Self {
+        Self {
+            owner,
+            known: HashMap::new(),
+            calls: 0,
+        }
+    }
+
     fn symbol(&mut self, kernel: &Kernel) -> String {
         self.calls += 1;
         let next = self.known.len();
@@ -65,7 +76,11 @@ impl Kernels {
         let mut kernels: Vec<_> = self.known.iter().collect();
         kernels.sort_by_key(|(_, (number, _))| *number);
         for (name, (number, kernel)) in kernels {
-            let text = executable(name, *number, kernel)?;
+            let symbol = format!("kernel_{number}");
+            let text = match self.owner {
+                KernelOwner::Runtime => executable(name, &symbol, kernel)?,
+                KernelOwner::Module => gpu::executable(&symbol, kernel)?,
+            };
             let parsed = Module::parse(context, &text)
                 .ok_or_else(|| format!("the executable of `{name}` is no MLIR"))?;
             let mut next = parsed.body().first_operation();
@@ -79,7 +94,7 @@ impl Kernels {
 }
 
 /// An executable with one entry point of its own name, of one workgroup, over the kernel's buffers.
-fn executable(name: &str, number: usize, kernel: &Kernel) -> Emitted<String> {
+fn executable(name: &str, symbol: &str, kernel: &Kernel) -> Emitted<String> {
     let buffers = kernel.buffers().ok_or("a kernel has open sizes")?;
     let list = |each: &dyn Fn(usize) -> String| {
         let parts: Vec<String> = (0..buffers.len()).map(each).collect();
@@ -99,14 +114,14 @@ fn executable(name: &str, number: usize, kernel: &Kernel) -> Emitted<String> {
         );
     }
     Ok(format!(
-        "stream.executable private @kernel_{number} {{
-           stream.executable.export public @kernel_{number} workgroups() -> (index, index, index) {{
+        "stream.executable private @{symbol} {{
+           stream.executable.export public @{symbol} workgroups() -> (index, index, index) {{
              %one = arith.constant 1 : index
              stream.return %one, %one, %one : index, index, index
            }}
            builtin.module {{
              func.func private @{name}({types}) attributes {{llvm.bareptr = true}}
-             func.func @kernel_{number}({bindings}) {{
+             func.func @{symbol}({bindings}) {{
                %zero = arith.constant 0 : index
                {views}
                func.call @{name}({arguments}) : ({types}) -> ()
@@ -120,15 +135,21 @@ fn executable(name: &str, number: usize, kernel: &Kernel) -> Emitted<String> {
 }
 
 /// Whether a kernel computes the node `index` alone, so that it is not to be decomposed.
-pub(super) fn computes(graph: &Graph, bindings: &Bindings, index: usize) -> bool {
-    cut(graph, bindings, &[index], &[index]).is_some()
+pub(super) fn computes(
+    graph: &Graph,
+    bindings: &Bindings,
+    index: usize,
+    owner: KernelOwner,
+) -> bool {
+    cut(graph, bindings, owner, &[index], &[index]).is_some()
 }
 
-/// Where each node of `graph` is emitted, if runtime kernels may compute what they can.
-pub(super) fn plan(graph: &Graph, bindings: &Bindings) -> Vec<Place> {
+/// Where each node of `graph` is emitted, if the kernels of `owner` may compute what they can.
+pub(super) fn plan(graph: &Graph, bindings: &Bindings, owner: KernelOwner) -> Vec<Place> {
     let mut planner = Planner {
         graph,
         bindings,
+        owner,
         uses: uses(graph),
         places: graph.nodes.iter().map(|_| None).collect(),
     };
@@ -155,6 +176,7 @@ fn uses(graph: &Graph) -> Vec<usize> {
 struct Planner<'g> {
     graph: &'g Graph,
     bindings: &'g Bindings,
+    owner: KernelOwner,
     uses: Vec<usize>,
     /// By node; `None` is not decided.
     places: Vec<Option<Place>>,
@@ -218,7 +240,7 @@ impl Planner<'_> {
         if nodes.iter().any(|&node| self.places[node].is_some()) {
             return false;
         }
-        let Some(piece) = cut(self.graph, self.bindings, nodes, results) else {
+        let Some(piece) = cut(self.graph, self.bindings, self.owner, nodes, results) else {
             return false;
         };
         for &node in nodes {
@@ -230,7 +252,13 @@ impl Planner<'_> {
 }
 
 /// The nodes as a piece, if there is a kernel for it.
-fn cut(graph: &Graph, bindings: &Bindings, nodes: &[usize], results: &[usize]) -> Option<Piece> {
+fn cut(
+    graph: &Graph,
+    bindings: &Bindings,
+    owner: KernelOwner,
+    nodes: &[usize],
+    results: &[usize],
+) -> Option<Piece> {
     let mut operands: Vec<ValueId> = Vec::new();
     let (mut weights, mut states) = (Vec::new(), Vec::new());
     for &index in nodes {
@@ -295,8 +323,12 @@ fn cut(graph: &Graph, bindings: &Bindings, nodes: &[usize], results: &[usize]) -
         true => 0,
         false => bindings.get(Symbol::S)?,
     };
+    let kernel = Kernel::new(builder.finish(), capacity)?;
+    if owner == KernelOwner::Module && !gpu::has(&kernel) {
+        return None;
+    }
     Some(Piece {
-        kernel: Kernel::new(builder.finish(), capacity)?,
+        kernel,
         operands,
         weights,
         states,
@@ -311,7 +343,7 @@ pub(super) type States<'c, 'a> = HashMap<(StateId, StatePart), Tensor<'c, 'a>>;
 #[derive(Default)]
 pub(crate) struct Shared {
     pub(crate) globals: Globals,
-    /// The kernels that are called; `None` if the runtime is to be asked for none.
+    /// The kernels that are called; `None` if all code is the compiler's.
     pub(crate) kernels: Option<Kernels>,
 }
 
@@ -327,9 +359,16 @@ impl Piece {
         states: &mut States<'c, 'a>,
         results: &[Kind],
     ) -> Emitted<Vec<Tensor<'c, 'a>>> {
+        let kernels = shared.kernels.as_mut().ok_or("no kernels are wanted")?;
+        let symbol = kernels.symbol(&self.kernel);
         let mut inputs = operands.to_vec();
         for &weight in &self.weights {
             let declaration = graph.weight(weight).ok_or("lacks a weight")?;
+            if kernels.owner == KernelOwner::Module {
+                // A global that all functions share, since on a GPU two would be two copies.
+                inputs.extend(operations.parts(&mut shared.globals, declaration)?);
+                continue;
+            }
             let declaration = stored(declaration).ok_or("no kernel reads the weight")?;
             let sizes = declaration.part_bytes();
             for (name, size) in parameter_names(&declaration.name).iter().zip(sizes) {
@@ -337,6 +376,11 @@ impl Piece {
                     inputs.push(operations.bytes(&mut shared.globals, name, size)?);
                 }
             }
+        }
+        if kernels.owner == KernelOwner::Module
+            && let Some(constants) = gpu::constants(&self.kernel)
+        {
+            inputs.push(operations.table(&constants, DType::F32)?);
         }
         let first_state = inputs.len();
         let mut kept = Vec::new();
@@ -354,8 +398,6 @@ impl Piece {
                 false => "-1 : index".into(),
             })
             .collect::<Vec<_>>();
-        let kernels = shared.kernels.as_mut().ok_or("no kernels are wanted")?;
-        let symbol = kernels.symbol(&self.kernel);
         let attributes = [
             (
                 "entry_points",

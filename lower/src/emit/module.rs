@@ -2,6 +2,7 @@
 
 use super::function;
 use super::kernel::{Kernels, Shared};
+use crate::targets::KernelOwner;
 use crate::{CompileError, FunctionSpec};
 use melior::Context;
 use melior::ir::{Location, Module};
@@ -10,20 +11,19 @@ use melior::ir::{Location, Module};
 pub(crate) struct Emitted<'c> {
     pub(crate) module: Module<'c>,
     pub(crate) parameters: Vec<String>,
-    /// Calls of the runtime's kernels.
+    /// Calls of kernels.
     pub(crate) kernels: usize,
 }
 
-/// The functions as one module of StableHLO. With `kernels`, pieces that the runtime has kernels for
-/// are calls of these.
+/// The functions as one module of StableHLO. Pieces that `owner` has kernels for are calls of these.
 pub(crate) fn module<'c>(
     context: &'c Context,
     functions: &[FunctionSpec],
-    kernels: bool,
+    owner: Option<KernelOwner>,
 ) -> Result<Emitted<'c>, CompileError> {
     let module = Module::new(Location::unknown(context));
     let mut shared = Shared {
-        kernels: kernels.then(Kernels::default),
+        kernels: owner.map(Kernels::new),
         ..Shared::default()
     };
     for function in functions {
@@ -38,14 +38,17 @@ pub(crate) fn module<'c>(
     globals
         .declare(context, &module)
         .map_err(|reason| whole("the weights", reason))?;
-    let kernels = kernels.unwrap_or_default();
-    kernels
-        .declare(context, &module)
-        .map_err(|reason| whole("the kernels", reason))?;
+    let mut calls = 0;
+    if let Some(kernels) = kernels {
+        calls = kernels.calls();
+        kernels
+            .declare(context, &module)
+            .map_err(|reason| whole("the kernels", reason))?;
+    }
     Ok(Emitted {
         module,
         parameters: globals.names(),
-        kernels: kernels.calls(),
+        kernels: calls,
     })
 }
 
@@ -70,7 +73,7 @@ mod tests {
             bindings: Bindings::new().with(Symbol::T, rows),
         };
         let session = Session::open(&library::find().unwrap(), &Target::host().flags()).unwrap();
-        let emitted = module(session.context(), &[spec], false).unwrap();
+        let emitted = module(session.context(), &[spec], None).unwrap();
         assert!(emitted.module.as_operation().verify());
         insta::assert_snapshot!(name, emitted.module.as_operation());
     }
@@ -131,7 +134,7 @@ mod tests {
             bindings: Bindings::new(),
         };
         let session = Session::open(&library::find().unwrap(), &Target::host().flags()).unwrap();
-        let error = module(session.context(), &[spec], false)
+        let error = module(session.context(), &[spec], None)
             .err()
             .unwrap()
             .to_string();

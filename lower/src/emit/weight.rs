@@ -89,6 +89,55 @@ pub(crate) fn quote(text: &str) -> String {
     quoted
 }
 
+/// How the stored parts of a weight are declared: values, scales and biases, as far as there are any.
+/// A global cannot be of an unsigned type.
+fn part_kinds(weight: &WeightDecl) -> Emitted<Vec<Kind>> {
+    let format = weight.format;
+    let coded = match (format, format.coded()) {
+        (WeightFormat::Dense(dtype), _) if dtype.is_float() => {
+            return Ok(vec![Kind::new(dtype, weight.shape.as_slice())]);
+        }
+        (WeightFormat::Dense(dtype), _) => {
+            return Err(format!("is of {dtype}; floats and codes can be compiled"));
+        }
+        (_, coded) => coded.ok_or_else(|| format!("of {format} has no codes"))?,
+    };
+    format.check(&weight.shape)?;
+    let (&width, rest) = weight.shape.split_last().ok_or("is a scalar")?;
+    let element = match compiled_bits(coded.code) {
+        4 => Element::I4,
+        _ => Element::I8,
+    };
+    let group = match coded.sides {
+        Sides::Blocks(_) => 1 << width.trailing_zeros().min(coded.group.ilog2()),
+        _ => coded.group,
+    };
+    if group % 8 != 0 {
+        return Err(format!(
+            "has {width} numbers in a row and groups of {group}; groups of a multiple of 8 can be \
+             compiled"
+        ));
+    }
+    let count: usize = rest.iter().product();
+    let [_, sides @ ..] = format.parts(&weight.shape);
+    let sides = sides.map(|part| {
+        let element = match part.element {
+            PartType::Element(dtype) => Element::from(dtype),
+            PartType::U8 => Element::I8,
+        };
+        let shape = match (coded.sides, &part.shape[..]) {
+            (Sides::Blocks(_), [outer @ .., blocks, columns]) => {
+                vec![outer.iter().product(), *blocks, *columns]
+            }
+            (_, shape) => vec![count, shape.last().copied().unwrap_or(1)],
+        };
+        Kind::new(element, shape)
+    });
+    let codes = Kind::new(element, [count, width / group, group]);
+    let sides = sides.into_iter().filter(|side| side.elements() > 0);
+    Ok(std::iter::once(codes).chain(sides).collect())
+}
+
 /// A matrix or vector of weights whose numbers are still as stored.
 pub(crate) enum Stored<'c, 'a> {
     /// Elements of a float type.
@@ -117,73 +166,39 @@ impl<'c, 'a> Operations<'c, 'a> {
         globals: &mut Globals,
         weight: &WeightDecl,
     ) -> Emitted<Stored<'c, 'a>> {
-        let mut load = |name: &str, kind: Kind| {
-            globals.need(name, name, &kind)?;
-            self.load(name, kind)
+        let mut parts = self.parts(globals, weight)?.into_iter();
+        let values = parts.next().ok_or("a weight has a part")?;
+        let Some(coded) = weight.format.coded() else {
+            return Ok(Stored::Dense(values));
         };
-        let [values, scales, biases] = parameter_names(&weight.name);
-        match weight.format {
-            WeightFormat::Dense(dtype) if dtype.is_float() => Ok(Stored::Dense(load(
-                &values,
-                Kind::new(dtype, weight.shape.as_slice()),
-            )?)),
-            WeightFormat::Dense(dtype) => Err(format!(
-                "the weight `{}` is of {dtype}; floats and codes can be compiled",
-                weight.name
-            )),
-            format => {
-                let fail = |reason: String| format!("the weight `{}` {reason}", weight.name);
-                let coded = format
-                    .coded()
-                    .ok_or_else(|| fail(format!("of {format} has no codes")))?;
-                format.check(&weight.shape).map_err(&fail)?;
-                let (&width, rest) = weight
-                    .shape
-                    .split_last()
-                    .ok_or_else(|| fail("is a scalar".into()))?;
-                // A global cannot be of an unsigned type.
-                let (signed, unsigned) = match compiled_bits(coded.code) {
-                    4 => (Element::I4, Element::U4),
-                    _ => (Element::I8, Element::U8),
-                };
-                let group = match coded.sides {
-                    Sides::Blocks(_) => 1 << width.trailing_zeros().min(coded.group.ilog2()),
-                    _ => coded.group,
-                };
-                if group % 8 != 0 {
-                    return Err(fail(format!(
-                        "has {width} numbers in a row and groups of {group}; groups of a multiple \
-                         of 8 can be compiled"
-                    )));
-                }
-                let count: usize = rest.iter().product();
-                let codes = load(&values, Kind::new(signed, [count, width / group, group]))?;
-                let parts = format.parts(&weight.shape);
-                let [_, stored_scales, stored_biases] = parts.each_ref().map(|part| {
-                    let element = match part.element {
-                        PartType::Element(dtype) => Element::from(dtype),
-                        PartType::U8 => Element::I8,
-                    };
-                    let shape = match (coded.sides, &part.shape[..]) {
-                        (Sides::Blocks(_), [outer @ .., blocks, columns]) => {
-                            vec![outer.iter().product(), *blocks, *columns]
-                        }
-                        (_, shape) => vec![count, shape.last().copied().unwrap_or(1)],
-                    };
-                    Kind::new(element, shape)
-                });
-                let biases = match stored_biases.elements() {
-                    0 => None,
-                    _ => Some(load(&biases, stored_biases)?),
-                };
-                Ok(Stored::Coded(Codes {
-                    coded,
-                    codes: self.bitcast(&codes, unsigned)?,
-                    scales: load(&scales, stored_scales)?,
-                    biases,
-                }))
-            }
-        }
+        let unsigned = match values.element() {
+            Element::I4 => Element::U4,
+            _ => Element::U8,
+        };
+        Ok(Stored::Coded(Codes {
+            coded,
+            codes: self.bitcast(&values, unsigned)?,
+            scales: parts.next().ok_or("codes have scales")?,
+            biases: parts.next(),
+        }))
+    }
+
+    /// The stored parts of a weight: values, scales and biases, as far as there are any.
+    pub(crate) fn parts(
+        &self,
+        globals: &mut Globals,
+        weight: &WeightDecl,
+    ) -> Emitted<Vec<Tensor<'c, 'a>>> {
+        let kinds = part_kinds(weight)
+            .map_err(|reason| format!("the weight `{}` {reason}", weight.name))?;
+        parameter_names(&weight.name)
+            .iter()
+            .zip(kinds)
+            .map(|(name, kind)| {
+                globals.need(name, name, &kind)?;
+                self.load(name, kind)
+            })
+            .collect()
     }
 
     /// The numbers of a weight in f32, in its logical shape.
