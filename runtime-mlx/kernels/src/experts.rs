@@ -82,7 +82,7 @@ pub fn expert_linear(
         error::length("the bias", bias.len(), matrix.rows)?;
     }
     // Places in the order of their experts.
-    let (order, groups, items) = sort(chosen, &layer)?;
+    let (order, groups, items) = sort(pool, chosen, &layer)?;
     let [mut packed, mut products] = SPACE.take();
     packed.clear();
     for &place in &order {
@@ -141,7 +141,11 @@ pub fn expert_linear(
 
 /// The places of `chosen` in the order of experts, the groups of equal ones, and the number of items
 /// of work.
-fn sort(chosen: &[i32], layer: &Experts<'_>) -> Result<(Vec<usize>, Vec<Group>, usize), Error> {
+fn sort(
+    pool: &Pool,
+    chosen: &[i32],
+    layer: &Experts<'_>,
+) -> Result<(Vec<usize>, Vec<Group>, usize), Error> {
     let width = layer.matrix.rows / layer.count;
     let expert = |place: usize| usize::try_from(chosen[place]).unwrap_or(usize::MAX);
     let mut order: Vec<usize> = (0..chosen.len()).collect();
@@ -155,7 +159,7 @@ fn sort(chosen: &[i32], layer: &Experts<'_>) -> Result<(Vec<usize>, Vec<Group>, 
     let mut groups = Vec::new();
     let (mut first, mut item) = (0, 0);
     for places in order.chunk_by(|&a, &b| chosen[a] == chosen[b]) {
-        let grain = grain(&layer.matrix, places.len());
+        let grain = grain(pool, &layer.matrix, places.len());
         groups.push(Group {
             expert: expert(places[0]),
             first,

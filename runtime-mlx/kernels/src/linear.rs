@@ -10,9 +10,12 @@ use mlxcel_ir::Activation;
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// Bytes of weights that one claim of a thread covers: long enough to hide the claim, short enough
-/// to share the work evenly.
-const GRAIN_BYTES: usize = 12 << 10;
+/// Bytes of weights that one claim of a thread covers, at least and at most: a claim costs two threads
+/// that meet at it more than 0.1 µs, in which one of them reads 3 kB.
+const GRAIN_BYTES: [usize; 2] = [12 << 10, 128 << 10];
+/// Claims of each thread in a matrix that is neither small nor large: with fewer, the last ones leave
+/// a thread idle.
+const CLAIMS: usize = 8;
 /// The most rows of x that are multiplied straight from the quantised weights.
 pub(crate) const GEMV_ROWS: usize = 4;
 
@@ -74,7 +77,7 @@ pub fn linear_group(
         check(layer, columns)?;
         error::length("an output of linear", out.len(), rows * layer.matrix.rows)?;
         let stride = layer.matrix.rows;
-        let grain = grain(&layer.matrix, rows);
+        let grain = grain(pool, &layer.matrix, rows);
         let first = end;
         end += stride.div_ceil(grain);
         let to = out.as_mut_ptr();
@@ -114,7 +117,7 @@ pub fn linear(
     check(&layer, columns)?;
     error::length("the output of linear", out.len(), rows * width)?;
     error::length("the residual of linear", residual.len(), rows * width)?;
-    let grain = grain(&layer.matrix, rows);
+    let grain = grain(pool, &layer.matrix, rows);
     let target = Target {
         to: out.as_mut_ptr(),
         stride: width,
@@ -156,7 +159,7 @@ pub fn gated_linear(
     check(&up_layer, columns)?;
     error::length("the rows of up", up_layer.matrix.rows, width)?;
     error::length("the output of gated_linear", out.len(), rows * width)?;
-    let grain = grain(&gate_layer.matrix, rows);
+    let grain = grain(pool, &gate_layer.matrix, rows);
     let target = Target {
         to: out.as_mut_ptr(),
         stride: width,
@@ -277,12 +280,14 @@ fn check(layer: &Linear<'_>, columns: usize) -> Result<(), Error> {
 }
 
 /// Rows of the matrix in one claim: a multiple of every form's block.
-pub(crate) fn grain(matrix: &Matrix<'_>, rows: usize) -> usize {
+pub(crate) fn grain(pool: &Pool, matrix: &Matrix<'_>, rows: usize) -> usize {
     if rows > GEMV_ROWS {
         return 24;
     }
     let row = (matrix.bytes() / matrix.rows).max(1);
-    (GRAIN_BYTES / row).next_multiple_of(8).max(8)
+    let [least, most] = GRAIN_BYTES;
+    let bytes = (matrix.bytes() / (pool.threads() * CLAIMS)).clamp(least, most);
+    (bytes / row).next_multiple_of(8).max(8)
 }
 
 pub(crate) fn row_range(item: usize, grain: usize, rows: usize) -> Range<usize> {
