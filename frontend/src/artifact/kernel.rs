@@ -53,6 +53,23 @@ pub enum Pattern {
     Activate(Activation),
     /// [`Op::Argmax`].
     Argmax,
+    /// [`Pattern::Linears`] over the norm of the input.
+    NormedLinears,
+    /// [`Pattern::GatedLinears`] over the norm of the input.
+    NormedGatedLinears(Activation),
+    /// [`Pattern::Attention`] whose queries and keys are turned, perhaps after a norm of each head.
+    TurnedAttention,
+}
+
+impl Pattern {
+    /// Whether those who run a module have the kernel. The others are only written into modules, for
+    /// GPUs, where the start of a kernel costs more than its work.
+    pub fn is_of_runtime(self) -> bool {
+        !matches!(
+            self,
+            Pattern::NormedLinears | Pattern::NormedGatedLinears(_) | Pattern::TurnedAttention
+        )
+    }
 }
 
 /// What a buffer of a kernel is for.
@@ -110,7 +127,9 @@ impl Kernel {
             .filter(|&capacity: &usize| capacity <= i32::MAX as usize)
             .ok_or_else(|| format!("the capacity `{capacity}` is no size"))?;
         let graph = text::parse(graph).map_err(|error| error.to_string())?;
-        Self::new(graph, capacity).ok_or_else(|| "this build has no such kernel".to_string())
+        Self::new(graph, capacity)
+            .filter(|kernel| kernel.pattern.is_of_runtime())
+            .ok_or_else(|| "this build has no such kernel".to_string())
     }
 
     /// The buffers in order: inputs, the parts of each weight, the parts of each state, outputs.
@@ -181,9 +200,6 @@ fn bytes(ty: &TensorType, bindings: &Bindings) -> Option<usize> {
 fn pattern(graph: &Graph) -> Option<Pattern> {
     let is = |value: ValueId, dtype: DType| graph.ty(value).is_some_and(|ty| ty.dtype == dtype);
     let floats = |values: &[ValueId]| values.iter().all(|&value| is(value, DType::F32));
-    let linear = |node: &Node, x: ValueId| {
-        matches!(node.op, Op::Linear {}) && node.operands == [x] && weights_fit(graph, node)
-    };
     let made: Vec<ValueId> = (0..graph.nodes.len())
         .map(|index| graph.value_of(index))
         .collect();
@@ -191,41 +207,117 @@ fn pattern(graph: &Graph) -> Option<Pattern> {
     let inputs: Vec<ValueId> = (0..graph.inputs.len() as u32).map(ValueId).collect();
     let nodes = &graph.nodes[..];
     let ends = outputs == made.last().copied().as_slice();
+    if let ([norm, rest @ ..], &[x]) = (nodes, &inputs[..])
+        && matches!(norm.op, Op::RmsNorm { .. })
+        && norm.operands == [x]
+        && floats(&[x, made[0]])
+        && vectors(graph, norm)
+        && !rest.is_empty()
+    {
+        return match layers(graph, rest, &made[1..], &outputs, made[0])? {
+            Pattern::Linears => Some(Pattern::NormedLinears),
+            Pattern::GatedLinears(activation) => Some(Pattern::NormedGatedLinears(activation)),
+            _ => None,
+        };
+    }
     match (nodes, &inputs[..]) {
-        (nodes, &[x])
-            if !nodes.is_empty()
-                && outputs == made
-                && floats(&inputs)
-                && floats(&outputs)
-                && nodes.iter().all(|node| linear(node, x)) =>
-        {
-            Some(Pattern::Linears)
+        ([node], _) if ends && node.operands == inputs && !matches!(node.op, Op::Linear {}) => {
+            alone(graph, node)
         }
+        (_, &[x]) if floats(&[x]) => layers(graph, nodes, &made, &outputs, x),
         ([first, sum], &[x, residual])
             if ends
                 && matches!(sum.op, Op::Add {})
-                && linear(first, x)
+                && linear(graph, first, x)
                 && floats(&[x, residual, made[1]])
                 && [[made[0], residual], [residual, made[0]]]
                     .contains(&[*sum.operands.first()?, *sum.operands.get(1)?]) =>
         {
             Some(Pattern::Residual)
         }
-        ([gate, up, last], &[x])
-            if ends
-                && linear(gate, x)
-                && linear(up, x)
-                && floats(&[x, made[2]])
-                && last.operands == [made[0], made[1]] =>
-        {
-            match last.op {
-                Op::Gated { activation } => Some(Pattern::GatedLinears(activation)),
-                _ => None,
-            }
-        }
-        ([node], _) if ends && node.operands == inputs => alone(graph, node),
+        (_, _) if ends => turned(graph),
         _ => None,
     }
+}
+
+/// Whether a node is a linear layer over `x`.
+fn linear(graph: &Graph, node: &Node, x: ValueId) -> bool {
+    matches!(node.op, Op::Linear {}) && node.operands == [x] && weights_fit(graph, node)
+}
+
+/// The kernel of `nodes`, which make `made`, if they are linear layers over `x`.
+fn layers(
+    graph: &Graph,
+    nodes: &[Node],
+    made: &[ValueId],
+    outputs: &[ValueId],
+    x: ValueId,
+) -> Option<Pattern> {
+    let is_float = |&value: &ValueId| graph.ty(value).is_some_and(|ty| ty.dtype == DType::F32);
+    if !outputs.iter().all(is_float) {
+        return None;
+    }
+    if outputs == made && !nodes.is_empty() && nodes.iter().all(|node| linear(graph, node, x)) {
+        return Some(Pattern::Linears);
+    }
+    let ([gate, up, last], &[first, second, end]) = (nodes, made) else {
+        return None;
+    };
+    let fits = outputs == [end]
+        && linear(graph, gate, x)
+        && linear(graph, up, x)
+        && last.operands == [first, second];
+    match last.op {
+        Op::Gated { activation } if fits => Some(Pattern::GatedLinears(activation)),
+        _ => None,
+    }
+}
+
+/// Attention as the last node, if what comes before turns its queries and keys.
+fn turned(graph: &Graph) -> Option<Pattern> {
+    let (last, before) = graph.nodes.split_last()?;
+    let &[q, k, v, start] = &last.operands[..] else {
+        return None;
+    };
+    let made = |value: ValueId| {
+        let index = (value.0 as usize).checked_sub(graph.inputs.len())?;
+        before.get(index)
+    };
+    let mut used = 0;
+    let mut ropes = Vec::new();
+    for value in [q, k] {
+        let rope = made(value)?;
+        let &[x, position] = &rope.operands[..] else {
+            return None;
+        };
+        if !matches!(rope.op, Op::Rope { .. }) || position != start {
+            return None;
+        }
+        ropes.push(&rope.op);
+        used += 1;
+        if let Some(norm) = made(x) {
+            let fits = matches!(norm.op, Op::RmsNorm { .. })
+                && vectors(graph, norm)
+                && norm.operands.iter().all(|&value| made(value).is_none());
+            if !fits {
+                return None;
+            }
+            used += 1;
+        }
+    }
+    let whole = used == before.len() && ropes[0] == ropes[1];
+    let inputs = made(v).is_none() && made(start).is_none();
+    (whole && inputs && alone(graph, last)? == Pattern::Attention)
+        .then_some(Pattern::TurnedAttention)
+}
+
+/// Whether the weights of a node are dense vectors.
+fn vectors(graph: &Graph, node: &Node) -> bool {
+    node.weights.iter().all(|&weight| {
+        graph.weight(weight).is_some_and(|weight| {
+            weight.shape.len() == 1 && matches!(weight.format, WeightFormat::Dense(_))
+        })
+    })
 }
 
 /// The kernel of one node over all inputs.
@@ -233,11 +325,7 @@ fn alone(graph: &Graph, node: &Node) -> Option<Pattern> {
     let dtype = |index: usize| Some(graph.ty(*node.operands.get(index)?)?.dtype);
     let floats = dtype(0) == Some(DType::F32);
     let made = node.ty.dtype == DType::F32;
-    let vectors = node.weights.iter().all(|&weight| {
-        graph.weight(weight).is_some_and(|weight| {
-            weight.shape.len() == 1 && matches!(weight.format, WeightFormat::Dense(_))
-        })
-    });
+    let vectors = vectors(graph, node);
     match node.op {
         Op::Embedding {} if dtype(0) == Some(DType::I32) && made && weights_fit(graph, node) => {
             Some(Pattern::Embedding)

@@ -18,10 +18,10 @@ mod tests;
 use super::element::Element;
 use super::operations::Emitted;
 use code::{Code, LANES, Memory, Value, list};
-use linear::{Matrix, Place};
+use linear::{Matrix, Place, Rows};
 use mlxcel_frontend::artifact::{Kernel, Pattern};
-use mlxcel_ir::{Bindings, Graph, Node, Op, TensorType, WeightDecl, rope};
-use rows::Turn;
+use mlxcel_ir::{Bindings, Graph, Node, Op, TensorType, ValueId, WeightDecl, rope};
+use rows::{Norm, Turn};
 
 /// The most rows of a step: beyond, a product of matrices is a better form than a product for each row.
 const ROWS: usize = 8;
@@ -33,15 +33,15 @@ pub(super) fn has(kernel: &Kernel) -> bool {
 
 /// Numbers that a kernel needs besides its inputs and weights.
 pub(super) fn constants(kernel: &Kernel) -> Option<Vec<f64>> {
-    match &kernel.graph.nodes.first()?.op {
+    kernel.graph.nodes.iter().find_map(|node| match &node.op {
         Op::Rope {
             dims,
             base,
             scaling,
             ..
-        } if kernel.pattern == Pattern::Rope => Some(rope::frequencies(*dims, *base, scaling)),
+        } => Some(rope::frequencies(*dims, *base, scaling)),
         _ => None,
-    }
+    })
 }
 
 /// The executable `symbol` with one entry point of the same name. Its bindings are the kernel's inputs, the
@@ -93,67 +93,88 @@ struct Writer<'k> {
     kernel: &'k Kernel,
     graph: &'k Graph,
     code: Code,
-    bindings: Vec<Value>,
+    inputs: Vec<Value>,
+    /// By weight, the parts that are stored.
+    weights: Vec<Vec<Value>>,
+    constants: Option<Value>,
+    /// The parts of all states.
+    states: Vec<Value>,
+    outputs: Vec<Value>,
 }
 
 fn write(kernel: &Kernel) -> Option<Written> {
+    let graph = &kernel.graph;
+    let mut code = Code::default();
+    let mut some = |count: usize| -> Vec<Value> { (0..count).map(|_| code.fresh()).collect() };
+    let inputs = some(graph.inputs.len());
+    let stored = |weight: &WeightDecl| weight.part_bytes().iter().filter(|&&size| size > 0).count();
+    let weights: Vec<_> = graph
+        .weights
+        .iter()
+        .map(|weight| some(stored(weight)))
+        .collect();
+    let constants = constants(kernel).map(|_| some(1)[0]);
+    let states = some(graph.states.iter().map(|state| state.parts().len()).sum());
+    let outputs = some(graph.outputs.len());
+    let mut bindings = inputs.clone();
+    bindings.extend(weights.iter().flatten());
+    bindings.extend(constants);
+    bindings.extend(&states);
+    bindings.extend(&outputs);
     let mut writer = Writer {
         kernel,
-        graph: &kernel.graph,
-        code: Code::default(),
-        bindings: Vec::new(),
+        graph,
+        code,
+        inputs,
+        weights,
+        constants,
+        states,
+        outputs,
     };
     let (workgroups, threads) = match kernel.pattern {
-        Pattern::Linears => writer.linears()?,
+        Pattern::Linears | Pattern::NormedLinears => writer.linears()?,
         Pattern::Residual => writer.residual()?,
-        Pattern::GatedLinears(activation) => writer.gated(activation)?,
+        Pattern::GatedLinears(activation) | Pattern::NormedGatedLinears(activation) => {
+            writer.gated(activation)?
+        }
         Pattern::Embedding => writer.embedding()?,
         Pattern::RmsNorm => writer.norm()?,
         Pattern::Rope => writer.rope()?,
-        Pattern::Attention => writer.attention()?,
+        Pattern::Attention | Pattern::TurnedAttention => writer.attention()?,
         Pattern::Gated(activation) => writer.each(activation)?,
         Pattern::Activate(activation) => writer.each(activation)?,
         Pattern::Argmax => writer.argmax()?,
     };
     Some(Written {
         code: writer.code,
-        bindings: writer.bindings,
+        bindings,
         workgroups,
         threads,
     })
 }
 
-impl Writer<'_> {
-    fn bind(&mut self) -> Value {
-        let binding = self.code.fresh();
-        self.bindings.push(binding);
-        binding
-    }
-
-    fn memory(&mut self, ty: &TensorType) -> Option<Memory> {
-        let binding = self.bind();
+impl<'k> Writer<'k> {
+    fn memory(&mut self, binding: Value, ty: &TensorType) -> Option<Memory> {
         let element = Element::from(ty.dtype);
         let size = ty.sizes(&Bindings::new()).ok()?.iter().product();
         Some(self.code.binding(binding, element, size))
     }
 
     fn input(&mut self, index: usize) -> Option<Memory> {
-        let ty = &self.graph.inputs.get(index)?.ty;
-        self.memory(ty)
+        let binding = *self.inputs.get(index)?;
+        self.memory(binding, &self.graph.inputs.get(index)?.ty)
     }
 
     fn output(&mut self, index: usize) -> Option<Memory> {
+        let binding = *self.outputs.get(index)?;
         let output = self.graph.outputs.get(index)?;
-        let ty = self.graph.ty(output.value)?;
-        self.memory(ty)
+        self.memory(binding, self.graph.ty(output.value)?)
     }
 
-    fn node(&self, index: usize) -> Option<&Node> {
-        self.graph.nodes.get(index)
-    }
-
-    fn weight(&self, node: &Node, index: usize) -> Option<&WeightDecl> {
-        self.graph.weight(*node.weights.get(index)?)
+    /// The radians per position of each pair that turns.
+    fn frequencies(&mut self) -> Option<Memory> {
+        let count = constants(self.kernel)?.len();
+        Some(self.code.binding(self.constants?, Element::F32, count))
     }
 
     /// The sizes of an input, and how many rows of its last dimension it has.
@@ -171,28 +192,51 @@ impl Writer<'_> {
         (1..=ROWS).contains(&rows).then_some(rows)
     }
 
-    fn matrix(&mut self, node: usize) -> Option<Matrix> {
-        let graph = self.graph;
-        let weight = graph.weight(*graph.nodes.get(node)?.weights.first()?)?;
+    fn matrix(&mut self, node: &Node) -> Option<Matrix> {
+        let &id = node.weights.first()?;
+        let weight = self.graph.weight(id)?;
+        let parts = self.weights.get(id.0 as usize)?.clone();
         if !linear::is_known(weight) {
             return None;
         }
-        let parts = weight.part_bytes().iter().filter(|&&size| size > 0).count();
-        let bindings: Vec<Value> = (0..parts).map(|_| self.bind()).collect();
-        Matrix::new(&mut self.code, weight, &mut bindings.into_iter())
+        Matrix::new(&mut self.code, weight, &mut parts.into_iter())
     }
 
     /// Weight `index` of a node, a vector, if it has one.
-    fn vector(&mut self, node: usize, index: usize) -> Option<Memory> {
-        let graph = self.graph;
-        let weight = graph.weight(*graph.nodes.get(node)?.weights.get(index)?)?;
-        let binding = self.bind();
+    fn vector(&mut self, node: &Node, index: usize) -> Option<Memory> {
+        let &id = node.weights.get(index)?;
+        let weight = self.graph.weight(id)?;
+        let binding = *self.weights.get(id.0 as usize)?.first()?;
         Some(linear::vector(&mut self.code, weight, binding))
     }
 
-    fn layer(&mut self, node: usize) -> Option<(Matrix, Option<Memory>)> {
+    fn layer(&mut self, node: &Node) -> Option<(Matrix, Option<Memory>)> {
         let matrix = self.matrix(node)?;
         Some((matrix, self.vector(node, 1)))
+    }
+
+    /// The norm of a node, if it is one.
+    fn norm_of(&mut self, node: &Node) -> Option<Norm> {
+        match node.op {
+            Op::RmsNorm { epsilon, offset } => Some(Norm {
+                epsilon,
+                offset,
+                weight: self.vector(node, 0),
+            }),
+            _ => None,
+        }
+    }
+
+    /// The norm before linear layers, if there is one, and the nodes after it.
+    fn after_norm(&mut self) -> (Option<Norm>, &'k [Node]) {
+        let graph = self.graph;
+        match graph.nodes.split_first() {
+            Some((first, rest)) => match self.norm_of(first) {
+                Some(norm) => (Some(norm), rest),
+                None => (None, &graph.nodes),
+            },
+            None => (None, &[]),
+        }
     }
 
     fn place(&mut self, workgroup: Value) -> Place {
@@ -207,11 +251,12 @@ impl Writer<'_> {
     fn linears(&mut self) -> Option<(usize, usize)> {
         let batch = self.few()?;
         let x = self.input(0)?;
-        let nodes = self.graph.nodes.len();
-        let layers: Vec<_> = (0..nodes)
+        let (norm, nodes) = self.after_norm();
+        let layers: Vec<_> = nodes
+            .iter()
             .map(|node| self.layer(node))
             .collect::<Option<_>>()?;
-        let outputs: Vec<_> = (0..nodes)
+        let outputs: Vec<_> = (0..nodes.len())
             .map(|index| self.output(index))
             .collect::<Option<_>>()?;
         let workgroup = self.code.workgroup();
@@ -225,7 +270,12 @@ impl Writer<'_> {
             let number = self.code.arith("subi", workgroup, start, "index");
             let place = self.place(number);
             self.code.when(own, |code| {
-                linear::products(code, &[matrix], &x, batch, &place, |code, output, row, sums| {
+                let x = Rows {
+                    numbers: &x,
+                    count: batch,
+                    norm: norm.as_ref(),
+                };
+                linear::products(code, &[matrix], &x, &place, |code, output, row, sums| {
                     let sum = biased(code, sums[0], bias.as_ref(), output);
                     let at = code.index(row * matrix.rows);
                     let at = code.add(at, output);
@@ -240,15 +290,19 @@ impl Writer<'_> {
     fn residual(&mut self) -> Option<(usize, usize)> {
         let batch = self.few()?;
         let (x, residual) = (self.input(0)?, self.input(1)?);
-        let (matrix, bias) = self.layer(0)?;
+        let (matrix, bias) = self.layer(self.graph.nodes.first()?)?;
         let out = self.output(0)?;
         let workgroup = self.code.workgroup();
         let place = self.place(workgroup);
+        let x = Rows {
+            numbers: &x,
+            count: batch,
+            norm: None,
+        };
         linear::products(
             &mut self.code,
             &[&matrix],
             &x,
-            batch,
             &place,
             |code, output, row, sums| {
                 let sum = biased(code, sums[0], bias.as_ref(), output);
@@ -268,19 +322,24 @@ impl Writer<'_> {
             return None;
         }
         let x = self.input(0)?;
-        let (gate, gate_bias) = self.layer(0)?;
-        let (up, up_bias) = self.layer(1)?;
+        let (norm, nodes) = self.after_norm();
+        let (gate, gate_bias) = self.layer(nodes.first()?)?;
+        let (up, up_bias) = self.layer(nodes.get(1)?)?;
         let out = self.output(0)?;
         if gate.rows != up.rows {
             return None;
         }
         let workgroup = self.code.workgroup();
         let place = self.place(workgroup);
+        let x = Rows {
+            numbers: &x,
+            count: batch,
+            norm: norm.as_ref(),
+        };
         linear::products(
             &mut self.code,
             &[&gate, &up],
             &x,
-            batch,
             &place,
             |code, output, row, sums| {
                 let gated = biased(code, sums[0], gate_bias.as_ref(), output);
@@ -317,7 +376,10 @@ impl Writer<'_> {
             };
             code.store(number, &out, at);
         });
-        Some(((rows * width).div_ceil(rows::EACH_THREADS), rows::EACH_THREADS))
+        Some((
+            (rows * width).div_ceil(rows::EACH_THREADS),
+            rows::EACH_THREADS,
+        ))
     }
 
     fn argmax(&mut self) -> Option<(usize, usize)> {
@@ -336,7 +398,7 @@ impl Writer<'_> {
             return None;
         }
         let input = self.input(0)?;
-        let table = self.matrix(0)?;
+        let table = self.matrix(self.graph.nodes.first()?)?;
         let out = self.output(0)?;
         rows::embedding(&mut self.code, &table, &input, &out);
         Some((tokens, rows::COPY_THREADS))
@@ -345,19 +407,18 @@ impl Writer<'_> {
     fn norm(&mut self) -> Option<(usize, usize)> {
         let (sizes, rows) = self.rows(0)?;
         // `[B, T, .., width]` or `[B, width]`.
-        let tokens = sizes.iter().take((sizes.len() - 1).min(2)).product::<usize>();
+        let tokens = sizes
+            .iter()
+            .take((sizes.len() - 1).min(2))
+            .product::<usize>();
         let &width = sizes.last()?;
-        let Op::RmsNorm { epsilon, offset } = self.node(0)?.op else {
-            return None;
-        };
         if width == 0 || tokens > ROWS {
             return None;
         }
+        let norm = self.norm_of(self.graph.nodes.first()?)?;
         let x = self.input(0)?;
-        let weight = self.vector(0, 0);
         let out = self.output(0)?;
-        let numbers = [epsilon, offset];
-        rows::rms_norm(&mut self.code, width, numbers, &x, weight.as_ref(), &out);
+        rows::rms_norm(&mut self.code, width, &norm, &x, &out);
         Some((rows, rows::norm_threads(width)))
     }
 
@@ -371,14 +432,12 @@ impl Writer<'_> {
             pairing,
             magnitude,
             ..
-        } = self.node(0)?.op
+        } = self.graph.nodes.first()?.op
         else {
             return None;
         };
         let (x, start) = (self.input(0)?, self.input(1)?);
-        let binding = self.bind();
-        let count = constants(self.kernel)?.len();
-        let frequencies = self.code.binding(binding, Element::F32, count);
+        let frequencies = self.frequencies()?;
         let out = self.output(0)?;
         let turn = Turn {
             heads,
@@ -392,11 +451,8 @@ impl Writer<'_> {
     }
 
     fn attention(&mut self) -> Option<(usize, usize)> {
-        let (sizes, rows) = self.rows(0)?;
-        let &[batch, 1, heads, width] = &sizes[..] else {
-            return None;
-        };
-        let node = self.node(0)?.clone();
+        let graph = self.graph;
+        let node = graph.nodes.last()?;
         let Op::Attention {
             scale,
             window,
@@ -408,14 +464,23 @@ impl Writer<'_> {
         else {
             return None;
         };
-        let state = self.graph.states.first()?;
-        let kv_heads = state.heads;
+        let &[q, k, v, start] = &node.operands[..] else {
+            return None;
+        };
+        let sizes = graph.ty(q)?.sizes(&Bindings::new()).ok()?;
+        let &[batch, 1, heads, width] = &sizes[..] else {
+            return None;
+        };
+        let kv_heads = graph.states.first()?.heads;
+        let (q, k) = (self.source(q)?, self.source(k)?);
         let fits = slopes.is_empty()
             && width.is_multiple_of(attention::STRIPE)
             && width <= attention::WIDEST
             && batch <= ROWS
             && kv_heads > 0
-            && heads.is_multiple_of(kv_heads);
+            && heads.is_multiple_of(kv_heads)
+            && q.turn == k.turn
+            && q.turn.is_none_or(attention::turns);
         if !fits {
             return None;
         }
@@ -429,30 +494,81 @@ impl Writer<'_> {
             window,
             chunk,
             softcap,
+            turn: q.turn,
         };
-        let [q, k, v, start] = [0, 1, 2, 3].map(|index| self.input(index));
-        let sinks = match self.weight(&node, 0) {
-            Some(_) => Some(self.vector(0, 0)?),
-            None => None,
+        let sinks = match node.weights.is_empty() {
+            false => Some(self.vector(node, 0)?),
+            true => None,
         };
         let size = shape.rows * shape.capacity * kv_heads * width;
-        let [keys, values] = [(); 2].map(|()| {
-            let binding = self.bind();
-            self.code.binding(binding, attention::ELEMENT, size)
-        });
+        let &[keys, values] = &self.states[..] else {
+            return None;
+        };
+        let [keys, values] =
+            [keys, values].map(|binding| self.code.binding(binding, attention::ELEMENT, size));
+        let frequencies = match shape.turn {
+            Some(_) => Some(self.frequencies()?),
+            None => None,
+        };
         let buffers = attention::Buffers {
-            q: q?,
-            k: k?,
-            v: v?,
-            start: start?,
+            q: self.input(q.input)?,
+            k: self.input(k.input)?,
+            v: self.input(v.0 as usize)?,
+            q_norm: q.norm,
+            k_norm: k.norm,
+            start: self.input(start.0 as usize)?,
+            frequencies,
             sinks,
             keys,
             values,
             out: self.output(0)?,
         };
         attention::write(&mut self.code, &shape, &buffers);
-        Some((rows, attention::THREADS))
+        Some((batch * heads, attention::THREADS))
     }
+
+    /// Where the heads of `value` come from: an input that is normed, or turned, or both, or neither.
+    fn source(&mut self, value: ValueId) -> Option<Source> {
+        let graph = self.graph;
+        let made = |value: ValueId| {
+            let index = (value.0 as usize).checked_sub(graph.inputs.len())?;
+            graph.nodes.get(index)
+        };
+        let mut source = Source {
+            input: 0,
+            norm: None,
+            turn: None,
+        };
+        let mut value = value;
+        if let Some(node) = made(value)
+            && let Op::Rope {
+                dims,
+                pairing,
+                magnitude,
+                ..
+            } = node.op
+        {
+            source.turn = Some(attention::Turn {
+                dims,
+                pairing,
+                magnitude,
+            });
+            value = *node.operands.first()?;
+        }
+        if let Some(node) = made(value) {
+            source.norm = Some(self.norm_of(node)?);
+            value = *node.operands.first()?;
+        }
+        source.input = value.0 as usize;
+        (source.input < graph.inputs.len()).then_some(source)
+    }
+}
+
+/// Where heads come from.
+struct Source {
+    input: usize,
+    norm: Option<Norm>,
+    turn: Option<attention::Turn>,
 }
 
 /// `sum` plus the bias of an output.

@@ -7,8 +7,8 @@
 //! stays around it.
 
 use super::element::{Kind, Tensor};
-use super::operations::{Emitted, Operations};
 use super::gpu;
+use super::operations::{Emitted, Operations};
 use super::weight::{Globals, quote};
 use crate::targets::KernelOwner;
 use melior::Context;
@@ -16,7 +16,9 @@ use melior::ir::Module;
 use melior::ir::block::BlockLike;
 use melior::ir::operation::OperationLike;
 use mlxcel_frontend::artifact::{Kernel, parameter_names, stored};
-use mlxcel_ir::{Bindings, Builder, DType, Graph, Op, StateId, StatePart, Symbol, ValueId, WeightId};
+use mlxcel_ir::{
+    Bindings, Builder, DType, Graph, Node, Op, StateId, StatePart, Symbol, ValueId, WeightId,
+};
 use std::collections::HashMap;
 use std::fmt::Write;
 
@@ -186,7 +188,13 @@ impl Planner<'_> {
     /// Pieces of several nodes, the largest first.
     fn fuse(&mut self) {
         let graph = self.graph;
+        let normed = self.owner == KernelOwner::Module;
         for (index, node) in graph.nodes.iter().enumerate() {
+            if let Op::Attention { .. } = node.op
+                && normed
+            {
+                self.turned(index, node);
+            }
             let linears: Vec<usize> = node
                 .operands
                 .iter()
@@ -197,7 +205,7 @@ impl Planner<'_> {
                     let mut nodes = [gate, up, index];
                     // The piece has the gate first, whichever the graph has.
                     nodes[..2].sort_unstable();
-                    if nodes[0] == gate {
+                    if nodes[0] == gate && !self.take_normed(index, &nodes, &[index]) {
                         self.take(index, &nodes, &[index]);
                     }
                 }
@@ -223,16 +231,73 @@ impl Planner<'_> {
         }
         for (_, group) in groups {
             // All of the group are known where the first is.
-            self.take(group[0], &group, &group);
+            if !self.take_normed(group[0], &group, &group) {
+                self.take(group[0], &group, &group);
+            }
         }
+    }
+
+    /// Attention at the node `index` with what turns its queries and keys.
+    fn turned(&mut self, index: usize, node: &Node) {
+        let mut nodes = vec![index];
+        for &value in node.operands.iter().take(2) {
+            let Some(rope) = self.only(value) else {
+                return;
+            };
+            nodes.push(rope);
+            let x = self.graph.nodes[rope].operands.first();
+            if let Some(norm) = x.and_then(|&x| self.only(x))
+                && matches!(self.graph.nodes[norm].op, Op::RmsNorm { .. })
+            {
+                nodes.push(norm);
+            }
+        }
+        nodes.sort_unstable();
+        self.take(index, &nodes, &[index]);
+    }
+
+    /// [`Self::take`] with the norm that `nodes` begin with, if nothing else reads it.
+    fn take_normed(&mut self, at: usize, nodes: &[usize], results: &[usize]) -> bool {
+        if self.owner != KernelOwner::Module {
+            return false;
+        }
+        let reads = |value: ValueId| {
+            let operands = nodes
+                .iter()
+                .flat_map(|&node| &self.graph.nodes[node].operands);
+            operands.filter(|&&operand| operand == value).count()
+        };
+        let first = nodes
+            .first()
+            .and_then(|&node| self.graph.nodes[node].operands.first());
+        let Some((&value, norm)) = first.and_then(|value| Some((value, self.made(*value)?))) else {
+            return false;
+        };
+        if !matches!(self.graph.nodes[norm].op, Op::RmsNorm { .. })
+            || self.uses[value.0 as usize] != reads(value)
+        {
+            return false;
+        }
+        self.take(at, &[&[norm], nodes].concat(), results)
+    }
+
+    /// The node that makes `value`.
+    fn made(&self, value: ValueId) -> Option<usize> {
+        let index = (value.0 as usize).checked_sub(self.graph.inputs.len())?;
+        (index < self.graph.nodes.len()).then_some(index)
+    }
+
+    /// The node that makes `value`, if it is read once.
+    fn only(&self, value: ValueId) -> Option<usize> {
+        let index = self.made(value)?;
+        (self.uses[value.0 as usize] == 1).then_some(index)
     }
 
     /// The node that makes `value`, if it is a linear layer that nothing else reads.
     fn linear(&self, value: ValueId) -> Option<usize> {
-        let index = (value.0 as usize).checked_sub(self.graph.inputs.len())?;
-        let node = self.graph.nodes.get(index)?;
-        let alone = self.uses[value.0 as usize] == 1 && self.places[index].is_none();
-        (alone && matches!(node.op, Op::Linear {})).then_some(index)
+        let index = self.only(value)?;
+        let alone = self.places[index].is_none();
+        (alone && matches!(self.graph.nodes[index].op, Op::Linear {})).then_some(index)
     }
 
     /// Makes `nodes` one piece at the node `at`, if none is in another and there is a kernel.

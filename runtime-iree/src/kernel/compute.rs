@@ -235,6 +235,9 @@ impl Call<'_> {
                 kernels::gated(pool, activation, x()?, self.floats(1)?, out)
             }
             Pattern::Activate(activation) => kernels::activate(pool, activation, x()?, out),
+            Pattern::NormedLinears | Pattern::NormedGatedLinears(_) | Pattern::TurnedAttention => {
+                return Err("is no kernel of a runtime".into());
+            }
             Pattern::Argmax => {
                 kernels::argmax(pool, x()?, self.width()?, bytemuck::cast_slice_mut(out))
             }

@@ -5,7 +5,9 @@
 //! of values, which are put together at the end.
 
 use super::code::{Code, LANES, Memory, Value};
+use super::rows::Norm;
 use crate::emit::element::Element;
+use mlxcel_ir::Pairing;
 
 /// Threads of a workgroup.
 pub(super) const THREADS: usize = 512;
@@ -33,6 +35,25 @@ pub(super) struct Shape {
     pub(super) window: Option<usize>,
     pub(super) chunk: Option<usize>,
     pub(super) softcap: Option<f64>,
+    /// How queries and keys turn before.
+    pub(super) turn: Option<Turn>,
+}
+
+/// How heads turn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Turn {
+    pub(super) dims: usize,
+    pub(super) pairing: Pairing,
+    pub(super) magnitude: f64,
+}
+
+/// Whether a lane holds both numbers of each of its pairs.
+pub(super) fn turns(turn: Turn) -> bool {
+    let whole = match turn.pairing {
+        Pairing::Half => 2 * STRIPE,
+        Pairing::Interleaved => STRIPE,
+    };
+    turn.dims.is_multiple_of(whole)
 }
 
 /// The buffers, each as in `attention(q, k, v, start) [sinks]` and its cache.
@@ -40,6 +61,11 @@ pub(super) struct Buffers {
     pub(super) q: Memory,
     pub(super) k: Memory,
     pub(super) v: Memory,
+    /// Norms of the heads of queries and keys, before they turn.
+    pub(super) q_norm: Option<Norm>,
+    pub(super) k_norm: Option<Norm>,
+    /// The radians per position of each pair that turns.
+    pub(super) frequencies: Option<Memory>,
     pub(super) start: Memory,
     pub(super) sinks: Option<Memory>,
     pub(super) keys: Memory,
@@ -92,39 +118,55 @@ pub(super) fn write(code: &mut Code, shape: &Shape, buffers: &Buffers) {
     let q_row = code.multiply(workgroup, shape.width);
     let q_row = code.add(q_row, part);
     let stripes = shape.width / STRIPE;
-    let scale = code.float(shape.scale);
-    let scale = code.value(format_args!(
-        "vector.broadcast {scale} : f32 to vector<4xf32>"
-    ));
-    let q: Vec<Value> = (0..stripes)
-        .map(|stripe| {
-            let q = load_stripe(code, &buffers.q, q_row, stripe);
-            code.arith("mulf", q, scale, "vector<4xf32>")
-        })
-        .collect();
-
     let zero = code.index(0);
     let new_row = code.multiply(row, shape.kv_heads);
     let new_row = code.add(new_row, kv_head);
     let new_row = code.multiply(new_row, shape.width);
-    // The first head of a group appends to the cache; nobody reads there in this step.
+    let new_row = code.add(new_row, part);
+    let angles = Angles::new(code, shape, buffers, start, part);
+    let stripes_of = |code: &mut Code, memory: &Memory, at: Value, norm: Option<&Norm>| {
+        let heads = (0..stripes).map(|stripe| load_stripe(code, memory, at, stripe));
+        let mut heads: Vec<Value> = heads.collect();
+        if let Some(norm) = norm {
+            heads = normed(code, norm, &heads, part, shape.width);
+        }
+        match &angles {
+            Some(angles) => angles.turn(code, heads),
+            None => heads,
+        }
+    };
+    let mut q = stripes_of(code, &buffers.q, q_row, buffers.q_norm.as_ref());
+    let new_key = stripes_of(code, &buffers.k, new_row, buffers.k_norm.as_ref());
+    let new_value: Vec<Value> = (0..stripes)
+        .map(|stripe| load_stripe(code, &buffers.v, new_row, stripe))
+        .collect();
+    let scale = code.float(shape.scale);
+    let scale = code.broadcast(scale, RUN);
+    for q in &mut q {
+        *q = code.arith("mulf", *q, scale, "vector<4xf32>");
+    }
+
+    // The first team of the first head of a group appends to the cache; nobody reads there in this
+    // step.
     let of_group = code.remainder(head, group);
-    let appends = code.compare("eq", of_group, zero);
-    let width = code.index(shape.width);
-    let inside = code.compare("ult", thread, width);
-    let appends = code.arith("andi", appends, inside, "i1");
+    let first_head = code.compare("eq", of_group, zero);
+    let team_end = code.index(TEAM);
+    let first_team = code.compare("ult", thread, team_end);
+    let appends = code.arith("andi", first_head, first_team, "i1");
     let stride = shape.kv_heads * shape.width;
     let cache_row = code.multiply(row, shape.capacity * stride);
     let head_offset = code.multiply(kv_head, shape.width);
     let cache_row = code.add(cache_row, head_offset);
     code.when(appends, |code| {
-        let from = code.add(new_row, thread);
         let offset = code.multiply(start, stride);
         let to = code.add(cache_row, offset);
-        let to = code.add(to, thread);
-        for (new, cache) in [(&buffers.k, &buffers.keys), (&buffers.v, &buffers.values)] {
-            let value = code.load(new, from);
-            code.store(value, cache, to);
+        let to = code.add(to, part);
+        for (new, cache) in [(&new_key, &buffers.keys), (&new_value, &buffers.values)] {
+            for (stripe, &numbers) in new.iter().enumerate() {
+                let offset = code.index(stripe * STRIPE);
+                let at = code.add(to, offset);
+                code.store_vector(numbers, cache, at, RUN);
+            }
         }
     });
 
@@ -159,23 +201,15 @@ pub(super) fn write(code: &mut Code, shape: &Shape, buffers: &Buffers) {
         let at = code.add(cache_row, offset);
         let at = code.add(at, part);
         let gathered = Gathered::from(gathered);
-        let caches = [&buffers.keys, &buffers.values];
-        attend(code, shape, &q, caches, at, valid, &gathered).values()
+        let [key, value] = [&buffers.keys, &buffers.values].map(|cache| -> Vec<Value> {
+            let cached = (0..stripes).map(|stripe| load_stripe(code, cache, at, stripe));
+            cached.collect()
+        });
+        attend(code, shape, &q, [&key, &value], valid, &gathered).values()
     });
-    let squad_first = code.compare("eq", squad, zero);
-    let team_first = code.compare("eq", team, zero);
-    let valid = code.arith("andi", squad_first, team_first, "i1");
-    let at = code.add(new_row, part);
-    let new = [&buffers.k, &buffers.v];
-    let gathered = attend(
-        code,
-        shape,
-        &q,
-        new,
-        at,
-        valid,
-        &Gathered::from(&gathered),
-    );
+    let gathered = Gathered::from(&gathered);
+    let new = [&new_key[..], &new_value[..]];
+    let gathered = attend(code, shape, &q, new, first_team, &gathered);
     let gathered = over_teams(code, &gathered);
     let output = Output {
         squads,
@@ -212,27 +246,135 @@ fn first_seen(code: &mut Code, shape: &Shape, start: Value) -> Value {
     first
 }
 
-/// What is gathered, with the position added whose key and value begin at `at`, where it is valid.
+/// Cosines and sines of a lane's pairs, in vectors as the numbers of a head lie.
+struct Angles {
+    turn: Turn,
+    cosines: Vec<Value>,
+    sines: Vec<Value>,
+}
+
+impl Angles {
+    /// Those at the position `start`, if heads turn.
+    fn new(
+        code: &mut Code,
+        shape: &Shape,
+        buffers: &Buffers,
+        start: Value,
+        part: Value,
+    ) -> Option<Self> {
+        let turn = shape.turn?;
+        let frequencies = buffers.frequencies.as_ref()?;
+        let position = code.value(format_args!("arith.index_cast {start} : index to i32"));
+        let position = code.value(format_args!("arith.sitofp {position} : i32 to f32"));
+        let (vectors, pairs) = match turn.pairing {
+            Pairing::Half => (turn.dims / STRIPE / 2, RUN),
+            Pairing::Interleaved => (turn.dims / STRIPE, RUN / 2),
+        };
+        let first = code.divide(part, RUN / pairs);
+        let (mut cosines, mut sines) = (Vec::new(), Vec::new());
+        for vector in 0..vectors {
+            let offset = code.index(vector * TEAM * pairs);
+            let at = code.add(first, offset);
+            let [mut cosine, mut sine] = [(); 2].map(|()| Vec::new());
+            for pair in 0..pairs {
+                let pair = code.index(pair);
+                let at = code.add(at, pair);
+                let frequency = code.load(frequencies, at);
+                let angle = code.floats("mulf", position, frequency);
+                for (name, numbers) in [("cos", &mut cosine), ("sin", &mut sine)] {
+                    let mut number = code.math(name, angle);
+                    if turn.magnitude != 1.0 {
+                        let magnitude = code.float(turn.magnitude);
+                        number = code.floats("mulf", number, magnitude);
+                    }
+                    // Each for both numbers of an interleaved pair.
+                    numbers.extend(std::iter::repeat_n(number, RUN / pairs));
+                }
+            }
+            cosines.push(code.elements(&cosine));
+            sines.push(code.elements(&sine));
+        }
+        Some(Self {
+            turn,
+            cosines,
+            sines,
+        })
+    }
+
+    /// The head whose stripes are `numbers`, turned.
+    fn turn(&self, code: &mut Code, mut numbers: Vec<Value>) -> Vec<Value> {
+        let ty = "vector<4xf32>";
+        for (index, (&cosine, &sine)) in self.cosines.iter().zip(&self.sines).enumerate() {
+            match self.turn.pairing {
+                Pairing::Half => {
+                    let other = index + self.cosines.len();
+                    let (a, b) = (numbers[index], numbers[other]);
+                    let [ac, bs, bc, r#as] = [(a, cosine), (b, sine), (b, cosine), (a, sine)]
+                        .map(|(number, factor)| code.arith("mulf", number, factor, ty));
+                    numbers[index] = code.arith("subf", ac, bs, ty);
+                    numbers[other] = code.arith("addf", bc, r#as, ty);
+                }
+                Pairing::Interleaved => {
+                    let parts: [Value; RUN] =
+                        std::array::from_fn(|part| code.extract(numbers[index], part, RUN));
+                    let [a, b, c, d] = parts;
+                    let [minus_b, minus_d] =
+                        [b, d].map(|number| code.value(format_args!("arith.negf {number} : f32")));
+                    let crossed = code.elements(&[minus_b, a, minus_d, c]);
+                    let own = code.arith("mulf", numbers[index], cosine, ty);
+                    let crossed = code.arith("mulf", crossed, sine, ty);
+                    numbers[index] = code.arith("addf", own, crossed, ty);
+                }
+            }
+        }
+        numbers
+    }
+}
+
+/// A head of `width` numbers whose stripes are `numbers`, normed: a team has all of it.
+fn normed(
+    code: &mut Code,
+    norm: &Norm,
+    numbers: &[Value],
+    part: Value,
+    width: usize,
+) -> Vec<Value> {
+    let mut squares = code.value("arith.constant dense<0.0> : vector<4xf32>");
+    for &number in numbers {
+        squares = code.fma(number, number, squares, "vector<4xf32>");
+    }
+    let squares = code.sum(squares, RUN);
+    let squares = code.across("addf", squares, 1, TEAM);
+    let root = norm.root(code, squares, width);
+    let root = code.broadcast(root, RUN);
+    numbers
+        .iter()
+        .enumerate()
+        .map(|(stripe, &number)| {
+            let number = code.arith("divf", number, root, "vector<4xf32>");
+            let offset = code.index(stripe * STRIPE);
+            let at = code.add(part, offset);
+            norm.scaled(code, number, at, RUN)
+        })
+        .collect()
+}
+
+/// What is gathered, with a position added whose key and value are given, where it is valid.
 fn attend(
     code: &mut Code,
     shape: &Shape,
     q: &[Value],
-    [keys, values]: [&Memory; 2],
-    at: Value,
+    [key, value]: [&[Value]; 2],
     valid: Value,
     before: &Gathered,
 ) -> Gathered {
     let mut products = None;
-    for (stripe, &q) in q.iter().enumerate() {
-        let key = load_stripe(code, keys, at, stripe);
+    for (&q, &key) in q.iter().zip(key) {
         products = Some(match products {
             None => code.arith("mulf", q, key, "vector<4xf32>"),
             Some(sum) => code.fma(q, key, sum, "vector<4xf32>"),
         });
     }
-    let values: Vec<Value> = (0..q.len())
-        .map(|stripe| load_stripe(code, values, at, stripe))
-        .collect();
     let score = match products {
         Some(products) => code.sum(products, RUN),
         None => code.float(0.0),
@@ -254,16 +396,12 @@ fn attend(
     let none = code.float(0.0);
     let share = code.select(valid, share, none, "f32");
     let sum = code.fma(before.sum, shrunk, share, "f32");
-    let [shrunk, share] = [shrunk, share].map(|number| {
-        code.value(format_args!(
-            "vector.broadcast {number} : f32 to vector<4xf32>"
-        ))
-    });
+    let [shrunk, share] = [shrunk, share].map(|number| code.broadcast(number, RUN));
     let mix = before
         .mix
         .iter()
-        .zip(values)
-        .map(|(&mix, value)| {
+        .zip(value)
+        .map(|(&mix, &value)| {
             let mix = code.arith("mulf", mix, shrunk, "vector<4xf32>");
             code.fma(share, value, mix, "vector<4xf32>")
         })
@@ -289,8 +427,7 @@ fn over_teams(code: &mut Code, own: &Gathered) -> Gathered {
                     code.across("addf", number, TEAM, LANES)
                 })
                 .collect();
-            let parts = super::code::list(parts);
-            code.value(format_args!("vector.from_elements {parts} : vector<4xf32>"))
+            code.elements(&parts)
         })
         .collect();
     Gathered { largest, sum, mix }

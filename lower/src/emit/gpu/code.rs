@@ -168,12 +168,39 @@ impl Code {
         ))
     }
 
+    /// Stores a vector of `count` elements from `at` on, which is a multiple of `count`.
+    pub(super) fn store_vector(&mut self, what: Value, memory: &Memory, at: Value, count: usize) {
+        let Memory { value, ty, element } = memory;
+        let name = element.name();
+        self.line(format_args!(
+            "vector.store {what}, {value}[{at}] : {ty}, vector<{count}x{name}>"
+        ));
+    }
+
+    /// The vector of some `f32`.
+    pub(super) fn elements(&mut self, numbers: &[Value]) -> Value {
+        let (count, numbers) = (numbers.len(), list(numbers));
+        self.value(format_args!(
+            "vector.from_elements {numbers} : vector<{count}xf32>"
+        ))
+    }
+
+    /// A vector that repeats an `f32`.
+    pub(super) fn broadcast(&mut self, number: Value, count: usize) -> Value {
+        self.value(format_args!(
+            "vector.broadcast {number} : f32 to vector<{count}xf32>"
+        ))
+    }
+
     /// An element as `f32`.
     pub(super) fn load_float(&mut self, memory: &Memory, at: Value) -> Value {
         let value = self.load(memory, at);
         match memory.element {
             Element::F32 => value,
-            element => self.value(format_args!("arith.extf {value} : {} to f32", element.name())),
+            element => self.value(format_args!(
+                "arith.extf {value} : {} to f32",
+                element.name()
+            )),
         }
     }
 

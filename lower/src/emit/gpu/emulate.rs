@@ -270,6 +270,15 @@ impl Group<'_> {
                 self.store(words[2], to, operands[0].clone());
                 return None;
             }
+            "vector.store" => {
+                let first = at(words[3]);
+                let numbers = operands[0].floats();
+                assert!(first.is_multiple_of(numbers.len()), "a vector at {first}");
+                for (place, &number) in numbers.iter().enumerate() {
+                    self.store(words[2], first + place, Float(number));
+                }
+                return None;
+            }
             "vector.load" => {
                 let first = at(words[2]);
                 let count: usize = last_vector(words);
@@ -282,9 +291,7 @@ impl Group<'_> {
             "vector.broadcast" => {
                 gathered(std::iter::repeat_n(operands[0].clone(), last_vector(words)))
             }
-            "vector.shuffle" => {
-                Floats([operands[0].floats(), operands[1].floats()].concat())
-            }
+            "vector.shuffle" => Floats([operands[0].floats(), operands[1].floats()].concat()),
             "math.fma" => {
                 let product = binary("mulf", &operands[0], &operands[1]);
                 binary("addf", &product, &operands[2])

@@ -5,6 +5,7 @@
 //! dequantises. Codes are summed before their scale is applied, once for a run.
 
 use super::code::{Code, LANES, Memory, Value};
+use super::rows::Norm;
 use crate::emit::element::Element;
 use mlxcel_ir::{Activation, DType, WeightDecl, WeightFormat};
 
@@ -93,9 +94,8 @@ impl Matrix {
                 let words = code.value(format_args!(
                     "vector.broadcast {word} : i32 to vector<8xi32>"
                 ));
-                let shifts = code.value(
-                    "arith.constant dense<[0, 4, 8, 12, 16, 20, 24, 28]> : vector<8xi32>",
-                );
+                let shifts = code
+                    .value("arith.constant dense<[0, 4, 8, 12, 16, 20, 24, 28]> : vector<8xi32>");
                 let shifted = code.arith("shrui", words, shifts, "vector<8xi32>");
                 let mask = code.value("arith.constant dense<15> : vector<8xi32>");
                 let codes = code.arith("andi", shifted, mask, "vector<8xi32>");
@@ -122,9 +122,7 @@ impl Matrix {
         let group = code.divide(at, coding.group / RUN);
         let [scale, bias] = [&coding.scales, &coding.biases].map(|part| {
             let number = code.load_float(part, group);
-            code.value(format_args!(
-                "vector.broadcast {number} : f32 to vector<8xf32>"
-            ))
+            code.broadcast(number, RUN)
         });
         code.fma(run, scale, bias, "vector<8xf32>")
     }
@@ -173,19 +171,30 @@ pub(super) struct Place {
     pub(super) team: Value,
 }
 
-/// The products of `batch` rows of `x` with rows of the matrices, which are of one shape: calls `finish`
+/// The input of linear layers.
+pub(super) struct Rows<'w> {
+    pub(super) numbers: &'w Memory,
+    pub(super) count: usize,
+    /// What is done to the rows before.
+    pub(super) norm: Option<&'w Norm>,
+}
+
+/// The products of the rows of `x` with rows of the matrices, which are of one shape: calls `finish`
 /// with the number of the output, the row of the batch, and the product with each matrix.
+///
+/// A norm costs no pass of its own: its factors join the input, and its root, which the same threads
+/// gather on their way, divides the products.
 pub(super) fn products(
     code: &mut Code,
     matrices: &[&Matrix],
-    x: &Memory,
-    batch: usize,
+    x: &Rows<'_>,
     place: &Place,
     mut finish: impl FnMut(&mut Code, Value, usize, &[Value]),
 ) {
     let Some(first) = matrices.first() else {
         return;
     };
+    let batch = x.count;
     let (outputs, width) = (first.rows, first.width);
     let together = outputs_together(outputs);
     let teams = THREADS / LANES;
@@ -211,7 +220,9 @@ pub(super) fn products(
         .find(|unrolled| runs.is_multiple_of(LANES * unrolled))
         .unwrap_or(1);
     let zero = code.float(0.0);
-    let sums = vec![(zero, "f32"); matrices.len() * together * batch];
+    let products = matrices.len() * together * batch;
+    let squares = if x.norm.is_some() { batch } else { 0 };
+    let sums = vec![(zero, "f32"); products + squares];
     let (end, step) = (code.index(runs), code.index(LANES * unrolled));
     let sums = code.repeat([place.lane, end, step], &sums, |code, at, sums| {
         let mut sums = sums.to_vec();
@@ -224,10 +235,19 @@ pub(super) fn products(
                 let start = code.add(start, row_start);
                 let half = code.index(RUN / 2);
                 let second = code.add(start, half);
-                let [low, high] = [start, second].map(|at| code.load_vector(x, at, RUN / 2));
-                let x = code.value(format_args!(
+                let [low, high] = [start, second].map(|at| code.load_vector(x.numbers, at, RUN / 2));
+                let mut run = code.value(format_args!(
                     "vector.shuffle {low}, {high} [0, 1, 2, 3, 4, 5, 6, 7] : vector<4xf32>, vector<4xf32>"
                 ));
+                if let Some(norm) = x.norm {
+                    let square = code.arith("mulf", run, run, "vector<8xf32>");
+                    let square = code.sum(square, RUN);
+                    let sum = &mut sums[products + row];
+                    *sum = code.floats("addf", *sum, square);
+                    let at = code.multiply(at, RUN);
+                    run = norm.scaled(code, run, at, RUN);
+                }
+                let x = run;
                 let total = code.sum(x, RUN);
                 for (output, &base) in bases.iter().enumerate() {
                     let at = code.add(base, at);
@@ -244,6 +264,16 @@ pub(super) fn products(
         .into_iter()
         .map(|sum| code.across("addf", sum, 1, LANES))
         .collect();
+    let (mut sums, squares) = (sums[..products].to_vec(), &sums[products..]);
+    if let Some(norm) = x.norm {
+        let roots: Vec<Value> = squares
+            .iter()
+            .map(|&squares| norm.root(code, squares, width))
+            .collect();
+        for (index, sum) in sums.iter_mut().enumerate() {
+            *sum = code.floats("divf", *sum, roots[index % batch]);
+        }
+    }
     let zero = code.index(0);
     let first_lane = code.compare("eq", place.lane, zero);
     code.when(first_lane, |code| {

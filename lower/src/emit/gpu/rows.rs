@@ -9,15 +9,40 @@ pub(super) fn norm_threads(width: usize) -> usize {
     width.div_ceil(4).next_power_of_two().clamp(LANES, 1024)
 }
 
-/// `x / sqrt(mean(x²) + epsilon) * (offset + weight)`: each workgroup a row of `width` numbers.
-pub(super) fn rms_norm(
-    code: &mut Code,
-    width: usize,
-    [epsilon, offset]: [f64; 2],
-    x: &Memory,
-    weight: Option<&Memory>,
-    out: &Memory,
-) {
+/// `x / sqrt(mean(x²) + epsilon) * (offset + weight)`.
+pub(super) struct Norm {
+    pub(super) epsilon: f64,
+    pub(super) offset: f64,
+    pub(super) weight: Option<Memory>,
+}
+
+impl Norm {
+    /// `sqrt(mean(x²) + epsilon)` of `width` numbers whose squares have the sum `squares`.
+    pub(super) fn root(&self, code: &mut Code, squares: Value, width: usize) -> Value {
+        let share = code.float(1.0 / width as f64);
+        let epsilon = code.float(self.epsilon);
+        let mean = code.fma(squares, share, epsilon, "f32");
+        code.math("sqrt", mean)
+    }
+
+    /// The vector `numbers` of `count` times the factors from `at` on, which is a multiple of `count`.
+    pub(super) fn scaled(&self, code: &mut Code, numbers: Value, at: Value, count: usize) -> Value {
+        let Some(weight) = &self.weight else {
+            return numbers;
+        };
+        let ty = format!("vector<{count}xf32>");
+        let mut factors = code.load_floats(weight, at, count);
+        if self.offset != 0.0 {
+            let offset = code.float(self.offset);
+            let offset = code.broadcast(offset, count);
+            factors = code.arith("addf", factors, offset, &ty);
+        }
+        code.arith("mulf", numbers, factors, &ty)
+    }
+}
+
+/// The norm of rows: each workgroup a row of `width` numbers.
+pub(super) fn rms_norm(code: &mut Code, width: usize, norm: &Norm, x: &Memory, out: &Memory) {
     let threads = norm_threads(width);
     let thread = code.thread();
     let row = code.workgroup();
@@ -30,16 +55,13 @@ pub(super) fn rms_norm(
         vec![code.fma(x, x, sum[0], "f32")]
     });
     let sum = over_threads(code, sum[0], thread, threads);
-    let share = code.float(1.0 / width as f64);
-    let epsilon = code.float(epsilon);
-    let mean = code.fma(sum, share, epsilon, "f32");
-    let root = code.math("sqrt", mean);
-    let offset = code.float(offset);
+    let root = norm.root(code, sum, width);
+    let offset = code.float(norm.offset);
     code.repeat([thread, end, step], &[], |code, column, _| {
         let at = code.add(base, column);
         let number = code.load(x, at);
         let mut number = code.floats("divf", number, root);
-        if let Some(weight) = weight {
+        if let Some(weight) = &norm.weight {
             let factor = code.load_float(weight, column);
             let factor = code.floats("addf", offset, factor);
             number = code.floats("mulf", number, factor);
@@ -83,11 +105,7 @@ pub(super) struct Turn {
 
 /// Rotary embedding of one token: each workgroup a head of a row, each thread a pair or a number that
 /// passes. `frequencies` has the radians per position of each pair.
-pub(super) fn rope(
-    code: &mut Code,
-    turn: &Turn,
-    [x, start, frequencies, out]: [&Memory; 4],
-) {
+pub(super) fn rope(code: &mut Code, turn: &Turn, [x, start, frequencies, out]: [&Memory; 4]) {
     let workgroup = code.workgroup();
     let thread = code.thread();
     let row = code.divide(workgroup, turn.heads);
@@ -95,7 +113,7 @@ pub(super) fn rope(
     let position = code.value(format_args!("arith.sitofp {position} : i32 to f32"));
     let base = code.multiply(workgroup, turn.width);
     let pairs = turn.dims / 2;
-    let (zero, one) = (code.index(0), code.index(1));
+    let one = code.index(1);
     let (pair_end, step) = (code.index(pairs), code.index(LANES));
     code.repeat([thread, pair_end, step], &[], |code, pair, _| {
         let frequency = code.load(frequencies, pair);
@@ -127,7 +145,6 @@ pub(super) fn rope(
         Vec::new()
     });
     if turn.dims < turn.width {
-        let _ = zero;
         let first = code.index(turn.dims);
         let from = code.add(thread, first);
         let end = code.index(turn.width);

@@ -62,7 +62,10 @@ fn stored(weight: &WeightDecl, seed: u32) -> [Vec<u8>; 3] {
             let codes = noise(values, seed);
             let sides = |bytes: usize, seed| floats(scale, &noise(bytes / scale.size(), seed));
             [
-                codes.iter().map(|&code| (code * 128.0) as i8 as u8).collect(),
+                codes
+                    .iter()
+                    .map(|&code| (code * 128.0) as i8 as u8)
+                    .collect(),
                 sides(scales, seed + 1),
                 sides(biases, seed + 2),
             ]
@@ -142,7 +145,7 @@ fn check(
     if !cached.is_empty() {
         fill(&mut states, &graph, &cached, [rows, capacity], starts);
     }
-    let expect = Interpreter::<f64>::new(&graph, source)
+    let expect = Interpreter::<f64>::new(&graph, source.clone())
         .unwrap()
         .run(&bindings, &inputs, &mut states)
         .unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -151,8 +154,11 @@ fn check(
     assert_eq!(names.len(), buffers.len(), "{name}: bindings");
     let sizes = [written.workgroups, written.threads];
     emulate::run(written.code.text(), &names, &mut buffers, sizes);
-    for ((output, (_, expect)), bytes) in
-        graph.outputs.iter().zip(&expect).zip(&buffers[first_output..])
+    for ((output, (_, expect)), bytes) in graph
+        .outputs
+        .iter()
+        .zip(&expect)
+        .zip(&buffers[first_output..])
     {
         let ty = graph.ty(output.value).unwrap();
         let numbers: Vec<f64> = bytes
@@ -163,7 +169,9 @@ fn check(
             })
             .collect();
         let expect = expect.to_f64();
-        let largest = expect.iter().fold(1.0_f64, |most, number| most.max(number.abs()));
+        let largest = expect
+            .iter()
+            .fold(1.0_f64, |most, number| most.max(number.abs()));
         for (at, (actual, expect)) in numbers.iter().zip(&expect).enumerate() {
             assert!(
                 (actual - expect).abs() <= 2e-5 * largest,
@@ -172,22 +180,70 @@ fn check(
             );
         }
     }
+    let Some(node) = graph.nodes.last() else {
+        return;
+    };
     // The new rows, and only these, are in the caches.
     for (part, before) in cached.iter().enumerate() {
         let after: &[u8] = &buffers[first_state + part];
         let width = before.len() / rows / capacity;
-        let new = &inputs[1 + part].1.bytes;
+        let (value, turned) = (node.operands[1 + part], part == 0 && graph.nodes.len() > 1);
+        let new: Vec<f32> = match turned {
+            // The definition of what is appended: the same piece without its end.
+            true => keys(&graph, &source, &bindings, &inputs),
+            false => floats_of(&inputs[value.0 as usize].1.bytes),
+        };
         for (row, &start) in starts.iter().enumerate() {
             for position in 0..capacity {
                 let at = (row * capacity + position) * width;
-                let expect = match position == start as usize {
-                    true => new[row * width * 4..(row + 1) * width * 4].to_vec(),
-                    false => floats(DType::F32, &before[at..at + width]),
+                let found = floats_of(&after[at * 4..(at + width) * 4]);
+                let is_new = position == start as usize;
+                let expect = match is_new {
+                    true => &new[row * width..(row + 1) * width],
+                    false => &before[at..at + width],
                 };
-                assert_eq!(after[at * 4..(at + width) * 4], expect, "{name}: {position}");
+                // Turned keys are computed; everything else is copied.
+                let allowed = if turned && is_new { 1e-5 } else { 0.0 };
+                for (found, expect) in found.iter().zip(expect) {
+                    assert!(
+                        (found - expect).abs() <= allowed,
+                        "{name}: the cache at {position} has {found}, not {expect}"
+                    );
+                }
             }
         }
     }
+}
+
+fn floats_of(bytes: &[u8]) -> Vec<f32> {
+    let fours = bytes.chunks(4);
+    fours
+        .map(|four| f32::from_le_bytes(four.try_into().unwrap()))
+        .collect()
+}
+
+/// The keys that the attention at the end of `graph` appends.
+fn keys(
+    graph: &Graph,
+    source: &Arc<Weights>,
+    bindings: &Bindings,
+    inputs: &[(&str, HostTensor)],
+) -> Vec<f32> {
+    let mut graph = graph.clone();
+    let attention = graph.nodes.pop().unwrap();
+    graph.states.clear();
+    graph.outputs[0].value = attention.operands[1];
+    let mut states = States::new(&graph);
+    let outputs = Interpreter::<f64>::new(&graph, source.clone())
+        .unwrap()
+        .run(bindings, inputs, &mut states)
+        .unwrap();
+    outputs[0]
+        .1
+        .to_f64()
+        .iter()
+        .map(|&number| number as f32)
+        .collect()
 }
 
 /// Puts `cached`, as `[B, S, heads, width]`, into the states, by a graph that appends it row by row.
@@ -320,6 +376,35 @@ fn layers_with_what_follows_them() {
 }
 
 #[test]
+fn layers_over_a_norm() {
+    for (rows, width, format) in [(1, 576, affine(4, 32, DType::F16)), (3, 128, F32)] {
+        check("normed linears", 1, &vec![0; rows], &|b| {
+            let x = input(b, "x", &[rows, 1, width]);
+            let factor = weight(b, "norm", &[width], WeightFormat::Dense(DType::BF16));
+            let first = weight(b, "first", &[40, width], format);
+            let second = weight(b, "second", &[17, width], format);
+            let x = b.rms_norm(x, Some(factor), 1e-5, 1.0)?;
+            let y = b.linear(x, first, None)?;
+            let z = b.linear(x, second, None)?;
+            b.output("y", y);
+            b.output("z", z);
+            Ok(())
+        });
+        check("normed gated", 1, &vec![0; rows], &|b| {
+            let x = input(b, "x", &[rows, 1, width]);
+            let gate = weight(b, "gate", &[96, width], format);
+            let up = weight(b, "up", &[96, width], format);
+            let x = b.rms_norm(x, None, 1e-2, 0.0)?;
+            let gate = b.linear(x, gate, None)?;
+            let up = b.linear(x, up, None)?;
+            let y = b.gated(gate, up, Activation::Silu)?;
+            b.output("y", y);
+            Ok(())
+        });
+    }
+}
+
+#[test]
 fn rows() {
     for (rows, width) in [(1, 64), (8, 576), (2, 5_000)] {
         check("norm", 1, &vec![0; rows], &|b| {
@@ -377,6 +462,8 @@ fn attention() {
         chunk: Option<usize>,
         softcap: Option<f64>,
         sinks: bool,
+        /// How many numbers of a head turn, how, and whether heads are normed before.
+        turn: Option<(usize, Pairing, bool)>,
     }
     let case = |heads, width| Case {
         heads,
@@ -385,6 +472,7 @@ fn attention() {
         chunk: None,
         softcap: None,
         sinks: false,
+        turn: None,
     };
     let cases = [
         case([4, 2], 64),
@@ -398,6 +486,19 @@ fn attention() {
             chunk: Some(16),
             sinks: true,
             ..case([4, 1], 96)
+        },
+        Case {
+            turn: Some((128, Pairing::Half, true)),
+            ..case([4, 2], 128)
+        },
+        Case {
+            turn: Some((64, Pairing::Half, false)),
+            ..case([2, 2], 96)
+        },
+        Case {
+            turn: Some((32, Pairing::Interleaved, true)),
+            window: Some(33),
+            ..case([3, 1], 64)
         },
     ];
     for (number, case) in cases.iter().enumerate() {
@@ -420,6 +521,18 @@ fn attention() {
                     value_dim: width,
                     dtype: DType::F32,
                 });
+                let (mut q, mut k) = (q, k);
+                if let Some((dims, pairing, normed)) = case.turn {
+                    if normed {
+                        let format = WeightFormat::Dense(DType::BF16);
+                        let factor = weight(b, "k_norm", &[width], format);
+                        k = b.rms_norm(k, Some(factor), 1e-5, 0.0)?;
+                        let factor = weight(b, "q_norm", &[width], F32);
+                        q = b.rms_norm(q, Some(factor), 1e-5, 1.0)?;
+                    }
+                    k = b.rope(k, start, dims, 1e4, pairing, RopeScaling::None, 1.25)?;
+                    q = b.rope(q, start, dims, 1e4, pairing, RopeScaling::None, 1.25)?;
+                }
                 let y = b.attention(
                     q,
                     k,
