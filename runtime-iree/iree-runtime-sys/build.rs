@@ -14,11 +14,13 @@ use std::process::Command;
 const FUNCTIONS: &[&str] = &[
     "iree_allocator_free",
     "iree_async_proactor_pool_(create|options_default|release)",
-    "iree_hal_buffer_byte_length",
+    "iree_hal_buffer_(byte_length|release|subspan)",
     "iree_hal_buffer_view_(allocate_buffer_copy|buffer|create|element_type|release|retain|shape_dim|shape_rank)",
+    "iree_hal_caching_allocator_create_from_spec",
     "iree_hal_create_all_available_executable_loaders",
+    "iree_hal_cuda_(device_params_initialize|driver_create|driver_options_initialize)",
     "iree_hal_allocator_(create_heap|release)",
-    "iree_hal_device_(allocator|release|transfer_d2d|transfer_d2h|transfer_h2d)",
+    "iree_hal_device_(allocator|release|replace_allocator|transfer_d2d|transfer_d2h|transfer_h2d)",
     "iree_hal_driver_(create_device_by_ordinal|query_available_devices|release)",
     "iree_hal_driver_registry_(allocate|free|try_create)",
     "iree_hal_executable_loader_release",
@@ -295,6 +297,9 @@ fn generate_bindings(deps: &Deps, source: &Path, archives: &Path) -> Result<(), 
         .layout_tests(false)
         .generate_comments(false)
         .prepend_enum_name(true);
+    if feature("CUDA") {
+        builder = builder.clang_arg("-DMLXCEL_CUDA");
+    }
     if let Some(headers) = compiler_headers() {
         builder = builder.clang_arg(format!("-I{headers}"));
     }

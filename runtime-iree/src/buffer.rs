@@ -97,13 +97,50 @@ impl DeviceTensor {
 
     /// The same memory with other dimensions of the same number of elements.
     pub(crate) fn reshape(&self, shape: &[usize]) -> Result<Self, Error> {
+        // SAFETY: the buffer is alive.
+        unsafe { self.over(self.buffer(), shape) }
+    }
+
+    /// Four bytes of the memory from byte `offset` on, as a tensor of one element.
+    pub(crate) fn element(&self, offset: usize) -> Result<Self, Error> {
+        bounded(self, offset, 4)?;
+        let mut part = ptr::null_mut();
+        // SAFETY: the range lies in the buffer, which the part retains; `part` receives an owned
+        // reference on success, which is released once the view has its own.
+        unsafe {
+            check(sys::iree_hal_buffer_subspan(
+                self.buffer(),
+                offset as _,
+                4,
+                sys::iree_allocator_system(),
+                &mut part,
+            ))
+            .map_err(|message| Error::Memory {
+                operation: "taking a part of a device tensor".to_string(),
+                message,
+            })?;
+            let view = self.over(part, &[1]);
+            sys::iree_hal_buffer_release(part);
+            view
+        }
+    }
+
+    /// A tensor of this one's element type over `buffer`.
+    ///
+    /// # Safety
+    /// The buffer is alive.
+    unsafe fn over(
+        &self,
+        buffer: *mut sys::iree_hal_buffer_t,
+        shape: &[usize],
+    ) -> Result<Self, Error> {
         let dims: Vec<sys::iree_hal_dim_t> = shape.iter().map(|&dim| dim as _).collect();
         let mut view = ptr::null_mut();
         // SAFETY: the buffer is alive and retained by the new view; `dims` outlives the call. IREE
         // checks that the shape fits the buffer.
         let status = unsafe {
             sys::iree_hal_buffer_view_create(
-                self.buffer(),
+                buffer,
                 dims.len() as _,
                 dims.as_ptr(),
                 sys::iree_hal_buffer_view_element_type(self.0.as_ptr()),

@@ -3,7 +3,7 @@
 use crate::buffer::DeviceTensor;
 use crate::function_table::{FunctionTable, LogitsOf, output_for};
 use crate::sequence::Sequences;
-use crate::{Artifact, Device, Error, Module, chunks};
+use crate::{Artifact, Device, DeviceSpec, Error, Module, chunks};
 use mlxcel_ir::DType;
 use mlxcel_ir::step::{Row, RowOutput, SequenceId, Ticket, Tokens, Want};
 use std::collections::{HashSet, VecDeque};
@@ -20,7 +20,22 @@ pub struct Runtime {
     functions: FunctionTable,
     vocabulary: usize,
     in_place: bool,
+    /// On a GPU, the numbers up to the context, each at a multiple of [`NUMBER_BYTES`]: copying one there
+    /// in each step would take longer than the step.
+    numbers: Option<DeviceTensor>,
     module: Module,
+}
+
+/// Bytes from one number to the next: as far as compiled code may expect buffers to be aligned.
+const NUMBER_BYTES: usize = 64;
+
+/// The numbers from 0 to `last` on a device, [`NUMBER_BYTES`] apart.
+fn numbers(device: &Device, last: usize) -> Result<DeviceTensor, Error> {
+    let mut bytes = vec![0; (last + 1) * NUMBER_BYTES];
+    for (number, place) in bytes.chunks_mut(NUMBER_BYTES).enumerate() {
+        place[..4].copy_from_slice(&(number as u32).to_le_bytes());
+    }
+    device.upload(DType::I32, &[bytes.len() / 4], &bytes)
 }
 
 /// What a row computed and the host has not read.
@@ -61,6 +76,10 @@ impl Runtime {
     pub fn new(artifact: &Artifact, device: &Device) -> Result<Self, Error> {
         let module = artifact.load(device)?;
         let manifest = artifact.manifest();
+        let numbers = match device.spec() {
+            DeviceSpec::Gpu { .. } => Some(numbers(device, manifest.context)?),
+            DeviceSpec::LocalTask { .. } | DeviceSpec::LocalSync => None,
+        };
         Ok(Self {
             sequences: Sequences::new(
                 artifact.layouts().to_vec(),
@@ -72,6 +91,7 @@ impl Runtime {
             functions: FunctionTable::new(manifest, &module)?,
             vocabulary: manifest.vocabulary,
             in_place: true,
+            numbers,
             module,
         })
     }
@@ -320,7 +340,11 @@ impl Runtime {
                 (chosen.reshape(&[1, 1])?, 1)
             }
         };
-        let scalar = |value: usize| device.upload(DType::I32, &[1], &(value as u32).to_le_bytes());
+        let numbers = self.numbers.as_ref();
+        let scalar = |value: usize| match numbers {
+            Some(numbers) => numbers.element(value * NUMBER_BYTES),
+            None => device.upload(DType::I32, &[1], &(value as u32).to_le_bytes()),
+        };
         let mut arguments = vec![tokens, scalar(start)?, scalar(count)?];
         arguments.extend(sequence.cache.iter().cloned());
         let mut results = self
