@@ -42,6 +42,9 @@ pub(crate) struct Arguments {
     /// Sizes of the prefill functions in tokens; without it 32, 128 and 512.
     #[arg(long, value_name = "TOKENS", value_delimiter = ',', value_parser = positive)]
     buckets: Option<Vec<usize>>,
+    /// Sequences that one call extends; without it 1 alone. Rows of a step beyond that run one after the other.
+    #[arg(long, value_name = "ROWS", value_delimiter = ',', value_parser = positive)]
+    batch: Option<Vec<usize>>,
     /// Have the compiler make all code, and call none of this program's kernels.
     #[arg(long)]
     no_kernels: bool,
@@ -104,6 +107,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     if let Some(buckets) = &arguments.buckets {
         options.buckets.clone_from(buckets);
+    }
+    if let Some(batches) = &arguments.batch {
+        options.batches.clone_from(batches);
     }
     if let Some(form) = arguments.emit {
         let bytes = emit(&model, &options, form.product())?;

@@ -11,11 +11,14 @@ use mlxcel_frontend::artifact::{
 use mlxcel_frontend::{GraphOptions, Logits, Model};
 use mlxcel_ir::{Bindings, Graph, StateKind, Symbol, WeightDecl};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// The most rows of a function.
+const MOST_ROWS: usize = 256;
 
 /// How to compile a model.
 #[derive(Clone, Debug)]
@@ -28,6 +31,10 @@ pub struct CompileOptions {
     pub context: usize,
     /// Sizes of the prefill functions, in tokens. Those larger than the context are left out.
     pub buckets: Vec<usize>,
+    /// Rows of the functions: sequences that a call extends. There are always functions for one. Those for
+    /// several prefill no more tokens, of all rows together, than the largest one for a single row: beyond
+    /// that, a call gains nothing from having more of them.
+    pub batches: Vec<usize>,
     /// A prefill function of this size that returns the logits after every token, or none. Without
     /// one the runtime gets such logits token by token.
     pub all_logits: Option<usize>,
@@ -48,6 +55,7 @@ impl CompileOptions {
             output: output.into(),
             context: model.context().min(1024),
             buckets: vec![32, 128, 512],
+            batches: vec![1],
             all_logits: None,
             limit: LIMIT,
             cache: None,
@@ -247,6 +255,12 @@ fn check(model: &Model, options: &CompileOptions) -> Result<(), CompileError> {
             ),
         });
     }
+    if let Some(rows) = options.batches.iter().find(|&&rows| rows > MOST_ROWS) {
+        return Err(CompileError::Option {
+            option: "batch",
+            reason: format!("{rows} rows are more than {MOST_ROWS}"),
+        });
+    }
     let output = &options.output;
     if output.exists() && !output.join(MANIFEST).is_file() {
         return Err(CompileError::Option {
@@ -263,19 +277,31 @@ fn functions(
     options: &CompileOptions,
 ) -> Result<Vec<(FunctionSpec, Function)>, CompileError> {
     let fits = |tokens: &usize| *tokens > 1 && *tokens <= options.context;
-    let mut buckets: Vec<usize> = options.buckets.iter().copied().filter(fits).collect();
-    buckets.sort_unstable();
-    buckets.dedup();
-    let mut wanted = vec![("decode".to_string(), 1, Logits::Last)];
-    for tokens in buckets {
-        wanted.push((format!("prefill_{tokens}"), tokens, Logits::Last));
+    let sorted = |sizes: &mut dyn Iterator<Item = usize>| {
+        let sizes: BTreeSet<usize> = sizes.collect();
+        sizes.into_iter().collect::<Vec<_>>()
+    };
+    let buckets = sorted(&mut options.buckets.iter().copied().filter(fits));
+    let batches = sorted(&mut options.batches.iter().copied().chain([1]));
+    let most = buckets.last().copied().unwrap_or(1);
+    let mut wanted = Vec::new();
+    for rows in batches {
+        let suffix = match rows {
+            1 => String::new(),
+            _ => format!("_b{rows}"),
+        };
+        wanted.push((format!("decode{suffix}"), rows, 1, Logits::Last));
+        for &tokens in buckets.iter().filter(|&&tokens| tokens * rows <= most) {
+            let name = format!("prefill_{tokens}{suffix}");
+            wanted.push((name, rows, tokens, Logits::Last));
+        }
     }
     if let Some(tokens) = options.all_logits.filter(fits) {
-        wanted.push((format!("all_{tokens}"), tokens, Logits::All));
+        wanted.push((format!("all_{tokens}"), 1, tokens, Logits::All));
     }
     wanted
         .into_iter()
-        .map(|(name, tokens, logits)| {
+        .map(|(name, rows, tokens, logits)| {
             let graph = model
                 .graph(&GraphOptions {
                     name: name.clone(),
@@ -287,12 +313,12 @@ fn functions(
             let outputs = graph.outputs.iter().map(|output| output.name.clone());
             let function = Function {
                 name: name.clone(),
-                batch: 1,
+                batch: rows,
                 tokens,
                 outputs: outputs.collect(),
             };
             let bindings = Bindings::new()
-                .with(Symbol::B, 1)
+                .with(Symbol::B, rows)
                 .with(Symbol::T, tokens)
                 .with(Symbol::S, options.context);
             let spec = FunctionSpec {

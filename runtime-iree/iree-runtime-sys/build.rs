@@ -15,6 +15,8 @@ const FUNCTIONS: &[&str] = &[
     "iree_allocator_free",
     "iree_async_proactor_pool_(create|options_default|release)",
     "iree_hal_buffer_byte_length",
+    "iree_hal_buffer_release",
+    "iree_hal_buffer_subspan",
     "iree_hal_buffer_view_(allocate_buffer_copy|buffer|create|element_type|release|retain|shape_dim|shape_rank)",
     "iree_hal_create_all_available_executable_loaders",
     "iree_hal_allocator_(create_heap|release)",

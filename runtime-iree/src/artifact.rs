@@ -183,11 +183,7 @@ impl Artifact {
                 });
             }
             for layout in &self.layouts {
-                let mut shape = layout.shape.clone();
-                if let Some(batch) = shape.first_mut() {
-                    *batch = function.batch;
-                }
-                let buffer = tensor_type(layout.dtype, &shape);
+                let buffer = tensor_type(layout.dtype, &layout.shape_of(function.batch));
                 inputs.push(buffer.clone());
                 outputs.push(Some(buffer));
             }

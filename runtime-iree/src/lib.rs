@@ -31,6 +31,7 @@ mod layout;
 mod local;
 mod module;
 mod parameters;
+mod pool;
 mod runtime;
 mod sequence;
 mod signature;
