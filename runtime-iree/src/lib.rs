@@ -39,7 +39,7 @@ mod status;
 mod target;
 mod verify;
 
-pub use artifact::Artifact;
+pub use artifact::{Artifact, Contract};
 pub use device::{Device, DeviceSpec, GpuDriver, MAXIMUM_THREADS, THREADS_VARIABLE};
 pub use error::Error;
 pub use module::Module;

@@ -6,7 +6,8 @@
 //! computed.
 
 use mlxcel_frontend::artifact::{
-    Buffer, Compiler, FORMAT, Function, MANIFEST, MODULE, Manifest, Part, WEIGHTS,
+    Buffer, CONTRACT, Compiler, Contract, FORMAT, Function, MANIFEST, MODULE, Manifest, Part,
+    WEIGHTS,
 };
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -57,10 +58,18 @@ pub(crate) fn choice(tokens: &[u32]) -> u32 {
 /// and `prefill` for several rows ([`ROWS`]), the same with the prefix `recurrent_`, `scaled` (its argument times the first weight) and `unsigned`.
 pub(crate) fn module() -> Option<&'static [u8]> {
     static MODULE: OnceLock<Option<Vec<u8>>> = OnceLock::new();
-    MODULE.get_or_init(|| compile(&program())).as_deref()
+    let flags = [
+        "--iree-hal-target-device=local",
+        "--iree-hal-local-target-device-backends=llvm-cpu",
+        "--iree-llvmcpu-target-cpu=host",
+    ];
+    MODULE
+        .get_or_init(|| compile(&program(), &flags))
+        .as_deref()
 }
 
-fn compile(program: &str) -> Option<Vec<u8>> {
+/// The compiled `program`, or `None`, with a message, where there is no compiler.
+pub(crate) fn compile(program: &str, flags: &[&str]) -> Option<Vec<u8>> {
     let Some(compiler) = compiler() else {
         eprintln!("skipped: iree-compile is neither in .deps nor in PATH; run `cargo xtask setup`");
         return None;
@@ -70,13 +79,9 @@ fn compile(program: &str) -> Option<Vec<u8>> {
     let target = folder.path().join("toy.vmfb");
     std::fs::write(&source, program).unwrap();
     let output = Command::new(compiler)
-        .args([
-            "--iree-input-type=stablehlo",
-            "--iree-hal-target-device=local",
-            "--iree-hal-local-target-device-backends=llvm-cpu",
-            "--iree-llvmcpu-target-cpu=host",
-            "-o",
-        ])
+        .arg("--iree-input-type=stablehlo")
+        .args(flags)
+        .arg("-o")
         .arg(&target)
         .arg(&source)
         .output()
@@ -95,7 +100,8 @@ fn compiler() -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-fn program() -> String {
+/// The source of [`module`].
+pub(crate) fn program() -> String {
     let steps = [State::Cache, State::Memory].map(|state| {
         let steps = [
             ("decode", 1, false),
@@ -351,7 +357,16 @@ pub(crate) fn artifact_with(state: State) -> Option<tempfile::TempDir> {
         function("prefill", 4, &["logits", "token"]),
         function("every", 4, &["logits"]),
     ];
-    let parts = [(MODULE, vmfb), (WEIGHTS, weights.as_slice())];
+    let tokens = vec![3, 1, 4];
+    let logits: Vec<u8> = logits(&tokens)
+        .iter()
+        .flat_map(|v| v.to_le_bytes())
+        .collect();
+    let parts = [
+        (MODULE, vmfb),
+        (WEIGHTS, weights.as_slice()),
+        (CONTRACT, logits.as_slice()),
+    ];
     let mut manifest = Manifest {
         format: FORMAT,
         mlxcel: "0".into(),
@@ -376,6 +391,11 @@ pub(crate) fn artifact_with(state: State) -> Option<tempfile::TempDir> {
         dispatches: 0,
         kernels: 0,
         transient_bytes: 0,
+        contract: Some(Contract {
+            tokens,
+            budget: 1e-6,
+        }),
+        reference: None,
         parts: parts.map(|(name, bytes)| (name.into(), part(bytes))).into(),
         seal: String::new(),
     };
