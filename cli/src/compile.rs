@@ -1,13 +1,16 @@
 //! `mlxcel compile`: a model becomes an artifact.
 
 use crate::args::{ChangeArguments, positive};
-use crate::failure::Usage;
+use crate::failure::{Reported, Usage};
 use crate::output;
 use crate::progress::CompileBar;
+use crate::verify::{after_compiling, stored};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use mlxcel_engine::is_artifact;
-use mlxcel_lower::{Cache, CompileOptions, Product, Summary, Target, compile, emit};
+use mlxcel_frontend::LoadOptions;
+use mlxcel_lower::{Cache, CompileOptions, Product, Summary, Target, compile, emit, memory};
+use mlxcel_oracle::{Report, Verdict};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -42,13 +45,23 @@ pub(crate) struct Arguments {
     /// Sizes of the prefill functions in tokens; without it 32, 128 and 512.
     #[arg(long, value_name = "TOKENS", value_delimiter = ',', value_parser = positive)]
     buckets: Option<Vec<usize>>,
+    /// Sequences that one call extends; without it 1 alone. Rows of a step beyond that run one after the other.
+    #[arg(long, value_name = "ROWS", value_delimiter = ',', value_parser = positive)]
+    batch: Option<Vec<usize>>,
     /// Have the compiler make all code, and call none of this program's kernels.
     #[arg(long)]
     no_kernels: bool,
+    /// Copy the weights into the artifact, or have it read those of the model where that is now.
+    #[arg(long, value_name = "HOW", value_enum, default_value = "embed")]
+    weights: Weights,
+    /// Store what the interpreter computes for a few tokens in the artifact, for `mlxcel verify` where the model
+    /// is not at hand, and hold the artifact against it if it can run here.
+    #[arg(long)]
+    verify: bool,
     /// Compile anew, and keep nothing for the next time.
     #[arg(long)]
     no_cache: bool,
-    /// Write what goes to the compiler to the output, a file, instead of compiling it.
+    /// Write what goes to the compiler, or what it makes in each phase, to the output instead of an artifact.
     #[arg(long, value_name = "FORM", requires = "output")]
     emit: Option<Emit>,
     /// List the targets and their chips, and what has run on them.
@@ -61,13 +74,24 @@ pub(crate) struct Arguments {
     changes: ChangeArguments,
 }
 
-/// A form of what goes to the compiler.
+/// Where an artifact has its weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Weights {
+    /// In itself.
+    Embed,
+    /// In the checkpoint.
+    Reference,
+}
+
+/// A form of what goes to the compiler, or comes from it.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Emit {
     /// StableHLO as text.
     Stablehlo,
     /// StableHLO as MLIR's bytecode.
     MlirBytecode,
+    /// A folder of the module as text after each phase of the compiler, and the compiled module.
+    Phases,
 }
 
 impl Emit {
@@ -75,6 +99,7 @@ impl Emit {
         match self {
             Emit::Stablehlo => Product::Stablehlo,
             Emit::MlirBytecode => Product::Bytecode,
+            Emit::Phases => Product::Phases,
         }
     }
 }
@@ -105,25 +130,52 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(buckets) = &arguments.buckets {
         options.buckets.clone_from(buckets);
     }
+    if let Some(batches) = &arguments.batch {
+        options.batches.clone_from(batches);
+    }
+    if arguments.weights == Weights::Reference {
+        if arguments.changes.options() != LoadOptions::default() {
+            let problem = "an artifact that refers to a model's weights cannot have changed ones";
+            return Err(Usage(problem.into()).into());
+        }
+        let absolute = std::fs::canonicalize(path)
+            .with_context(|| format!("cannot find {}", path.display()))?;
+        let absolute = absolute.into_os_string().into_string();
+        let absolute = absolute.map_err(|path| Usage(format!("{path:?} is no text")))?;
+        options.reference = Some(absolute);
+    }
     if let Some(form) = arguments.emit {
-        let bytes = emit(&model, &options, form.product())?;
-        drop(bar);
-        let output = &options.output;
-        return std::fs::write(output, bytes)
-            .with_context(|| format!("cannot write {}", output.display()));
+        return Ok(emit(&model, &options, form.product())?);
     }
     if !arguments.no_cache {
         options.cache = Cache::of_user();
     }
+    if arguments.verify {
+        bar.say("computing reference values");
+        options.contract = Some(stored(&model, options.context)?);
+    }
     stop_on_signals(&options)?;
     let summary = compile(&model, &options, &|progress| bar.show(progress))?;
+    let verified = match arguments.verify {
+        true => {
+            bar.say("verifying");
+            after_compiling(&summary.path)?
+        }
+        false => None,
+    };
     drop(bar);
     match arguments.json {
-        true => output::json(&json(&target, &options, &summary)),
+        true => output::json(&json(&target, &options, &summary, verified.as_ref()))?,
         false => {
             tell(&target, &summary);
-            Ok(())
+            if let Some(report) = &verified {
+                anstream::eprintln!("{report}");
+            }
         }
+    }
+    match verified {
+        Some(report) if report.verdict == Verdict::Mismatch => Err(Reported.into()),
+        _ => Ok(()),
     }
 }
 
@@ -172,7 +224,12 @@ fn tell(target: &Target, summary: &Summary) {
     );
 }
 
-fn json(target: &Target, options: &CompileOptions, summary: &Summary) -> serde_json::Value {
+fn json(
+    target: &Target,
+    options: &CompileOptions,
+    summary: &Summary,
+    verified: Option<&Report>,
+) -> serde_json::Value {
     json!({
         "path": summary.path,
         "target": target.name(),
@@ -185,5 +242,8 @@ fn json(target: &Target, options: &CompileOptions, summary: &Summary) -> serde_j
         "kernels": summary.kernels,
         "functions": summary.functions,
         "cached": summary.cached,
+        "compiler_memory_bytes": summary.peak_memory,
+        "peak_memory_bytes": memory::peak(),
+        "verified": verified,
     })
 }

@@ -3,9 +3,10 @@
 use crate::args::{GenerationArguments, ModelArguments, PromptArguments};
 use crate::failure::Usage;
 use crate::reply::{Reply, Speaker, tell};
-use crate::{input, memory, output};
+use crate::{input, output};
 use clap::Args;
 use mlxcel_engine::Cancel;
+use mlxcel_lower::memory;
 use serde_json::json;
 
 /// Generate once and tell token ids and timings.

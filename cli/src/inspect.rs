@@ -121,7 +121,10 @@ fn model(arguments: &Arguments) -> anyhow::Result<Facts> {
 fn artifact(arguments: &Arguments) -> anyhow::Result<Facts> {
     let folder = &arguments.model;
     let manifest = manifest(folder)?;
-    let tensors = list_tensors(&folder.join(WEIGHTS))?;
+    let tensors = match &manifest.reference {
+        Some(model) => Model::load(model.as_ref())?.tensors(),
+        None => list_tensors(&folder.join(WEIGHTS))?,
+    };
     let mut summary = Summary::default();
     for tensor in &tensors {
         let format: &mut FormatInfo = summary.formats.entry(tensor.format.clone()).or_default();
@@ -156,6 +159,7 @@ fn artifact(arguments: &Arguments) -> anyhow::Result<Facts> {
             ("functions", manifest.functions.len() as u64),
             ("dispatches", manifest.dispatches as u64),
             ("kernels", manifest.kernels as u64),
+            ("transient_bytes", manifest.transient_bytes),
         ],
         compiled: Some(json!({
             "target": manifest.target,
@@ -163,7 +167,13 @@ fn artifact(arguments: &Arguments) -> anyhow::Result<Facts> {
             "compiler": manifest.compiler.version,
             "mlxcel": manifest.mlxcel,
             "source": manifest.source,
-            "functions": manifest.functions.iter().map(|one| &one.name).collect::<Vec<_>>(),
+            "flags": manifest.compiler.flags,
+            "functions": manifest.functions,
+            "buffers": manifest.buffers,
+            "parts": manifest.parts,
+            "contract": manifest.contract,
+            "reference": manifest.reference,
+            "seal": manifest.seal,
         })),
         tokenizer: None,
         needs: Needs {

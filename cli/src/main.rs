@@ -19,7 +19,6 @@ mod generate;
 mod input;
 mod inspect;
 mod logits;
-mod memory;
 mod output;
 mod progress;
 mod reply;

@@ -58,6 +58,10 @@ impl CompileBar {
         Self(Spinner::new(message))
     }
 
+    pub(crate) fn say(&self, message: &'static str) {
+        self.0.say(message);
+    }
+
     pub(crate) fn show(&self, progress: Progress) {
         match progress {
             Progress::Waiting => self.0.say("waiting for another process that writes it"),

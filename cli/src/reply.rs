@@ -1,11 +1,12 @@
 //! Generating a reply and showing it.
 
 use crate::progress::Spinner;
-use crate::{args, memory, output};
+use crate::{args, output};
 use mlxcel_engine::{
     Cancel, Event, GenerateError, Generation, Options, Session, Summary, Thread, open,
 };
 use mlxcel_frontend::Text;
+use mlxcel_lower::memory;
 use mlxcel_runtime_mlx::{By, Route};
 use std::io;
 

@@ -1,14 +1,22 @@
-//! `mlxcel verify`: every execution of a model held against the interpreter.
+//! `mlxcel verify`: every execution of a model, or an artifact, held against the interpreter.
+
+mod artifact;
+
+pub(crate) use artifact::{after_compiling, stored};
 
 use crate::args::ChangeArguments;
 use crate::failure::{Reported, Usage};
 use crate::output;
 use crate::progress::Spinner;
 use clap::{Args, ValueEnum};
-use mlxcel_oracle::{Backend, Fault, Verdict, VerifyOptions, html, verify_model};
+use mlxcel_engine::is_artifact;
+use mlxcel_oracle::{Backend, Fault, Report, Verdict, VerifyOptions, html, verify_model};
 use std::path::{Path, PathBuf};
 
-/// Compare every execution of a model with the interpreter, layer by layer.
+/// Compare every execution of a model with the interpreter, layer by layer; or what an artifact computes.
+///
+/// An artifact is held against the checkpoint that it was compiled from, if --source names it, else against
+/// the numbers that `mlxcel compile --verify` stored in it.
 ///
 /// Exits with 0 if every execution is as close to the interpreter as rounding explains, with 1, after
 /// its report, if one is not, with 2 for wrong usage and with 3 if something could not run. The report
@@ -19,10 +27,17 @@ use std::path::{Path, PathBuf};
     mlxcel verify ./demo --prompt 'What is a violin?' --backends mlx\n  \
     mlxcel verify ./demo --tokens 1,2,3 --json > report.json\n  \
     mlxcel verify ./demo --text-file novel.txt --limit 2048 --html report.html\n  \
-    mlxcel verify ./demo --level nodes")]
+    mlxcel verify ./demo --level nodes\n  \
+    mlxcel verify smollm2-cpu --source ./SmolLM2-135M-Instruct")]
 pub(crate) struct Arguments {
-    /// A model folder or a .gguf file.
+    /// A model folder, a .gguf file, or a compiled artifact.
     model: PathBuf,
+    /// The model that an artifact was compiled from.
+    #[arg(long, value_name = "MODEL")]
+    source: Option<PathBuf>,
+    /// Where to run an artifact: local-task, local-sync, cuda:N, hip:N or vulkan:N.
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
     /// The text to run; a sentence of mlxcel's own if not given.
     #[arg(long, short = 'p', value_name = "TEXT", conflicts_with_all = ["tokens", "text_file"])]
     prompt: Option<String>,
@@ -103,6 +118,13 @@ fn fault(text: &str) -> Result<Fault, String> {
 pub(crate) struct NotRun(String);
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    if is_artifact(&arguments.model) {
+        return artifact::run(arguments);
+    }
+    if arguments.source.is_some() || arguments.device.is_some() {
+        let model = arguments.model.display();
+        return Err(Usage(format!("{model}: --source and --device are for artifacts")).into());
+    }
     let spinner = Spinner::new(format!("loading {}", arguments.model.display()));
     let model = arguments.changes.load(&arguments.model)?;
     let mut tokens = match (&arguments.prompt, &arguments.text_file) {
@@ -138,12 +160,17 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     });
     let report = report.map_err(|error| NotRun(mlxcel_oracle::known::full(&error)))?;
     drop(spinner);
+    tell(arguments, &report)
+}
+
+/// Tells a report; fails if its verdict is bad.
+fn tell(arguments: &Arguments, report: &Report) -> anyhow::Result<()> {
     if let Some(file) = &arguments.html {
-        std::fs::write(file, html::page(&report))
+        std::fs::write(file, html::page(report))
             .map_err(|error| NotRun(format!("{} cannot be written: {error}", file.display())))?;
     }
     match arguments.json {
-        true => output::json(&report)?,
+        true => output::json(report)?,
         false => output::line(&report.to_string())?,
     }
     match report.verdict {

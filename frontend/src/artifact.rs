@@ -19,13 +19,15 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 /// The version of the format that this build writes and reads.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 /// Name of the manifest in an artifact.
 pub const MANIFEST: &str = "manifest.json";
 /// Name of the compiled module in an artifact.
 pub const MODULE: &str = "module.vmfb";
 /// Name of the weights in an artifact.
 pub const WEIGHTS: &str = "weights.safetensors";
+/// Name of the logits of a [`Contract`] in an artifact.
+pub const CONTRACT: &str = "logits.f32";
 /// Scope of the weights as parameters of the module.
 pub const PARAMETER_SCOPE: &str = "model";
 
@@ -103,6 +105,13 @@ pub struct Manifest {
     pub kernels: usize,
     /// Bytes that values between dispatches take, of all functions together.
     pub transient_bytes: u64,
+    /// The numbers that the artifact must give, if they were computed when it was compiled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contract: Option<Contract>,
+    /// Where the weights are, if they are not in the artifact: an absolute path of the checkpoint that has the
+    /// digest [`Manifest::source`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
     /// Every other file of the artifact, by name relative to the manifest.
     pub parts: BTreeMap<String, Part>,
     /// [`Manifest::digest`].
@@ -121,6 +130,18 @@ impl Manifest {
         let digest = Sha256::digest(&text);
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
+}
+
+/// What an artifact must compute: the part [`CONTRACT`] has the logits `f32[tokens, vocabulary]`, little-endian,
+/// that the interpreter gives in f64 after each of these tokens.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Contract {
+    /// The tokens, from an empty cache.
+    pub tokens: Vec<u32>,
+    /// The largest relative root mean square error that rounding explains. A number of few digits, which
+    /// JSON brings back unchanged.
+    pub budget: f64,
 }
 
 /// The compiler that made a module.

@@ -6,16 +6,20 @@ use crate::request::{Product, Step};
 use crate::weights_file::{self, hex};
 use crate::{Cache, CompileError, Compiled, Diagnostic, FunctionSpec, LIMIT, Target};
 use mlxcel_frontend::artifact::{
-    Buffer, Compiler, FORMAT, Function, MANIFEST, MODULE, Manifest, Part, WEIGHTS,
+    Buffer, CONTRACT, Compiler, Contract, FORMAT, Function, MANIFEST, MODULE, Manifest, Part,
+    WEIGHTS,
 };
 use mlxcel_frontend::{GraphOptions, Logits, Model};
 use mlxcel_ir::{Bindings, Graph, StateKind, Symbol, WeightDecl};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// The most rows of a function.
+const MOST_ROWS: usize = 256;
 
 /// How to compile a model.
 #[derive(Clone, Debug)]
@@ -28,9 +32,18 @@ pub struct CompileOptions {
     pub context: usize,
     /// Sizes of the prefill functions, in tokens. Those larger than the context are left out.
     pub buckets: Vec<usize>,
+    /// Rows of the functions: sequences that a call extends. There are always functions for one. Those for
+    /// several prefill no more tokens, of all rows together, than the largest one for a single row: beyond
+    /// that, a call gains nothing from having more of them.
+    pub batches: Vec<usize>,
     /// A prefill function of this size that returns the logits after every token, or none. Without
     /// one the runtime gets such logits token by token.
     pub all_logits: Option<usize>,
+    /// What the artifact must compute, to be stored in it.
+    pub contract: Option<StoredContract>,
+    /// The checkpoint that the artifact shall take its weights from, if it shall not have them itself: an absolute
+    /// path of the model, loaded with no changes to its weights.
+    pub reference: Option<String>,
     /// How long the compiler may take.
     pub limit: Duration,
     /// Where compiled modules are kept; none to compile anew.
@@ -48,7 +61,10 @@ impl CompileOptions {
             output: output.into(),
             context: model.context().min(1024),
             buckets: vec![32, 128, 512],
+            batches: vec![1],
             all_logits: None,
+            contract: None,
+            reference: None,
             limit: LIMIT,
             cache: None,
             cancel: Arc::default(),
@@ -68,6 +84,15 @@ impl CompileOptions {
             cancel,
         }
     }
+}
+
+/// What an artifact must compute, and the numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredContract {
+    /// The tokens and the budget.
+    pub contract: Contract,
+    /// The logits `[tokens, vocabulary]` after each token.
+    pub logits: Vec<f32>,
 }
 
 /// How far a compilation is.
@@ -109,25 +134,30 @@ pub struct Summary {
     pub functions: Vec<String>,
     /// Whether the compiled module was in the cache.
     pub cached: bool,
+    /// Bytes that were resident at most in the process that compiled, where the system tells.
+    pub peak_memory: Option<u64>,
     /// What the compiler said.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// The functions of the artifact that `options` describe, as StableHLO in the given form. Nothing is
-/// compiled, and the output is not touched.
+/// The functions of the artifact that `options` describe in the form `product`, written to
+/// [`CompileOptions::output`]: a file, or for [`Product::Phases`] a folder, which must not exist.
 ///
 /// # Errors
 /// See [`CompileError`].
-pub fn emit(
-    model: &Model,
-    options: &CompileOptions,
-    product: Product,
-) -> Result<Vec<u8>, CompileError> {
-    check(model, options)?;
+pub fn emit(model: &Model, options: &CompileOptions, product: Product) -> Result<(), CompileError> {
+    let output = &options.output;
+    if product == Product::Phases && output.exists() {
+        return Err(CompileError::Option {
+            option: "output",
+            reason: format!("`{}` exists", output.display()),
+        });
+    }
+    check_sizes(model, options)?;
     let functions = functions(model, options)?;
     let specs: Vec<FunctionSpec> = functions.into_iter().map(|(spec, _)| spec).collect();
     let cancelled = || options.cancel.load(Ordering::Relaxed);
-    parent::emit(&options.order(&specs, &cancelled), product)
+    parent::emit(&options.order(&specs, &cancelled), product, output)
 }
 
 /// Compiles a model to an artifact. The folder appears whole or not at all.
@@ -185,22 +215,28 @@ pub fn compile(
     for (name, bytes) in &text {
         put(name, bytes)?;
     }
-    let written = weights_file::write(
-        &place.part().join(WEIGHTS),
-        &declared(&specs),
-        model.weights().as_ref(),
-        &mut |done, total| {
-            progress(Progress::Weights { done, total });
-            !cancelled()
-        },
-    )?;
-    parts.insert(
-        WEIGHTS.to_string(),
-        Part {
-            sha256: written.sha256,
-            bytes: written.bytes,
-        },
-    );
+    if let Some(stored) = &options.contract {
+        let bytes = stored.logits.iter().flat_map(|logit| logit.to_le_bytes());
+        put(CONTRACT, &bytes.collect::<Vec<u8>>())?;
+    }
+    if options.reference.is_none() {
+        let written = weights_file::write(
+            &place.part().join(WEIGHTS),
+            &declared(&specs),
+            model.weights().as_ref(),
+            &mut |done, total| {
+                progress(Progress::Weights { done, total });
+                !cancelled()
+            },
+        )?;
+        parts.insert(
+            WEIGHTS.to_string(),
+            Part {
+                sha256: written.sha256,
+                bytes: written.bytes,
+            },
+        );
+    }
     let bytes: u64 = parts.values().map(|part| part.bytes).sum();
     let functions: Vec<Function> = functions
         .into_iter()
@@ -227,6 +263,7 @@ pub fn compile(
         transient_bytes: compiled.transient_bytes,
         functions: names,
         cached: compiled.cached,
+        peak_memory: compiled.peak_memory,
         diagnostics: compiled.diagnostics,
     })
 }
@@ -237,6 +274,18 @@ fn model_error(error: impl std::fmt::Display) -> CompileError {
 
 /// Finds what is wrong before any work is done.
 fn check(model: &Model, options: &CompileOptions) -> Result<(), CompileError> {
+    check_sizes(model, options)?;
+    let output = &options.output;
+    if output.exists() && !output.join(MANIFEST).is_file() {
+        return Err(CompileError::Option {
+            option: "output",
+            reason: format!("`{}` exists and is no artifact", output.display()),
+        });
+    }
+    Ok(())
+}
+
+fn check_sizes(model: &Model, options: &CompileOptions) -> Result<(), CompileError> {
     let most = model.context();
     if options.context == 0 || options.context > most {
         return Err(CompileError::Option {
@@ -247,11 +296,10 @@ fn check(model: &Model, options: &CompileOptions) -> Result<(), CompileError> {
             ),
         });
     }
-    let output = &options.output;
-    if output.exists() && !output.join(MANIFEST).is_file() {
+    if let Some(rows) = options.batches.iter().find(|&&rows| rows > MOST_ROWS) {
         return Err(CompileError::Option {
-            option: "output",
-            reason: format!("`{}` exists and is no artifact", output.display()),
+            option: "batch",
+            reason: format!("{rows} rows are more than {MOST_ROWS}"),
         });
     }
     Ok(())
@@ -263,19 +311,31 @@ fn functions(
     options: &CompileOptions,
 ) -> Result<Vec<(FunctionSpec, Function)>, CompileError> {
     let fits = |tokens: &usize| *tokens > 1 && *tokens <= options.context;
-    let mut buckets: Vec<usize> = options.buckets.iter().copied().filter(fits).collect();
-    buckets.sort_unstable();
-    buckets.dedup();
-    let mut wanted = vec![("decode".to_string(), 1, Logits::Last)];
-    for tokens in buckets {
-        wanted.push((format!("prefill_{tokens}"), tokens, Logits::Last));
+    let sorted = |sizes: &mut dyn Iterator<Item = usize>| {
+        let sizes: BTreeSet<usize> = sizes.collect();
+        sizes.into_iter().collect::<Vec<_>>()
+    };
+    let buckets = sorted(&mut options.buckets.iter().copied().filter(fits));
+    let batches = sorted(&mut options.batches.iter().copied().chain([1]));
+    let most = buckets.last().copied().unwrap_or(1);
+    let mut wanted = Vec::new();
+    for rows in batches {
+        let suffix = match rows {
+            1 => String::new(),
+            _ => format!("_b{rows}"),
+        };
+        wanted.push((format!("decode{suffix}"), rows, 1, Logits::Last));
+        for &tokens in buckets.iter().filter(|&&tokens| tokens * rows <= most) {
+            let name = format!("prefill_{tokens}{suffix}");
+            wanted.push((name, rows, tokens, Logits::Last));
+        }
     }
     if let Some(tokens) = options.all_logits.filter(fits) {
-        wanted.push((format!("all_{tokens}"), tokens, Logits::All));
+        wanted.push((format!("all_{tokens}"), 1, tokens, Logits::All));
     }
     wanted
         .into_iter()
-        .map(|(name, tokens, logits)| {
+        .map(|(name, rows, tokens, logits)| {
             let graph = model
                 .graph(&GraphOptions {
                     name: name.clone(),
@@ -287,12 +347,12 @@ fn functions(
             let outputs = graph.outputs.iter().map(|output| output.name.clone());
             let function = Function {
                 name: name.clone(),
-                batch: 1,
+                batch: rows,
                 tokens,
                 outputs: outputs.collect(),
             };
             let bindings = Bindings::new()
-                .with(Symbol::B, 1)
+                .with(Symbol::B, rows)
                 .with(Symbol::T, tokens)
                 .with(Symbol::S, options.context);
             let spec = FunctionSpec {
@@ -366,6 +426,11 @@ fn manifest(
         dispatches: compiled.dispatches,
         kernels: compiled.kernels,
         transient_bytes: compiled.transient_bytes,
+        contract: options
+            .contract
+            .as_ref()
+            .map(|stored| stored.contract.clone()),
+        reference: options.reference.clone(),
         parts,
         seal: String::new(),
     };

@@ -8,8 +8,9 @@ use crate::cache::{self, Entry};
 use crate::emit;
 use crate::request::{Message, Product, Request, Step};
 use crate::session::Session;
-use crate::{CompileError, Diagnostic, Severity};
+use crate::{CompileError, Diagnostic, Severity, memory};
 use melior::ir::operation::OperationLike;
+use mlxcel_frontend::artifact::MODULE;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -125,12 +126,13 @@ fn compile(request: &Request) -> Result<Message, CompileError> {
         kernels: emitted.kernels,
         revision: mlir_sys::compiler::revision(),
         cached,
+        peak_memory: memory::peak(),
     };
     let write =
         |path: &Path, bytes: &[u8]| std::fs::write(path, bytes).map_err(file("write", path));
     let operation = emitted.module.as_operation();
     match request.product {
-        Product::Module => {}
+        Product::Module | Product::Phases => {}
         Product::Stablehlo => {
             write(&request.output, format!("{operation}\n").as_bytes())?;
             return Ok(done(false));
@@ -140,13 +142,21 @@ fn compile(request: &Request) -> Result<Message, CompileError> {
             return Ok(done(false));
         }
     }
+    let phases = match request.product {
+        Product::Phases => {
+            let folder = request.output.as_path();
+            std::fs::create_dir_all(folder).map_err(file("create", folder))?;
+            Some(folder)
+        }
+        _ => None,
+    };
     let kept = match &request.cache {
-        Some(cache) => {
+        Some(cache) if phases.is_none() => {
             let module = operation.write_bytecode();
             let key = cache::key(&module, &request.flags, &request.library);
             Some((cache, key.map_err(file("read", &request.library))?))
         }
-        None => None,
+        _ => None,
     };
     if let Some((cache, key)) = &kept
         && let Some(entry) = cache.get(key)
@@ -156,13 +166,19 @@ fn compile(request: &Request) -> Result<Message, CompileError> {
         return Ok(done(true));
     }
     say(&Message::Step(Step::Compile));
-    let message = done(false);
+    let mut message = done(false);
     let module = session
-        .compile(emitted.module, &mut |diagnostic| {
+        .compile(emitted.module, phases, &mut |diagnostic| {
             say(&Message::Diagnostic(diagnostic));
         })
         .map_err(failed)?;
-    write(&request.output, &module)?;
+    if let Message::Done { peak_memory, .. } = &mut message {
+        *peak_memory = memory::peak();
+    }
+    match phases {
+        Some(folder) => write(&folder.join(MODULE), &module)?,
+        None => write(&request.output, &module)?,
+    }
     if let Some((cache, key)) = &kept {
         let statistics = &request.statistics;
         let statistics = std::fs::read(statistics).map_err(file("read", statistics))?;

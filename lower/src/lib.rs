@@ -21,6 +21,7 @@ mod emit;
 mod error;
 mod host;
 mod library;
+pub mod memory;
 mod parent;
 mod place;
 mod request;
@@ -29,7 +30,7 @@ mod statistics;
 mod targets;
 mod weights_file;
 
-pub use artifact::{CompileOptions, Progress, Summary, compile, emit};
+pub use artifact::{CompileOptions, Progress, StoredContract, Summary, compile, emit};
 pub use cache::Cache;
 pub use error::{CompileError, Diagnostic, Severity};
 pub use library::find as find_compiler_library;
@@ -74,6 +75,8 @@ pub struct Compiled {
     pub time: Duration,
     /// Whether it was in the cache.
     pub cached: bool,
+    /// Bytes that were resident at most in the process that compiled, where the system tells.
+    pub peak_memory: Option<u64>,
     /// What the compiler said.
     pub diagnostics: Vec<Diagnostic>,
 }

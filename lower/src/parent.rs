@@ -39,6 +39,7 @@ struct Told {
     kernels: usize,
     revision: String,
     cached: bool,
+    peak_memory: Option<u64>,
 }
 
 /// Compiles functions into one module, in a child process.
@@ -48,7 +49,18 @@ pub(crate) fn compile(
 ) -> Result<Compiled, CompileError> {
     let begin = Instant::now();
     let mut diagnostics = Vec::new();
-    let (told, vmfb, needs) = make(order, Product::Module, &mut diagnostics, progress)?;
+    let folder = temporary()?;
+    let output = folder.path().join("product");
+    let product = Product::Module;
+    let (told, needs) = make(
+        order,
+        product,
+        &output,
+        folder.path(),
+        &mut diagnostics,
+        progress,
+    )?;
+    let vmfb = std::fs::read(&output).map_err(read(&output))?;
     Ok(Compiled {
         vmfb,
         parameters: told.parameters,
@@ -59,40 +71,55 @@ pub(crate) fn compile(
         compiler: format!("{} ({})", mlir_sys::compiler::VERSION, told.revision),
         time: begin.elapsed(),
         cached: told.cached,
+        peak_memory: told.peak_memory,
         diagnostics,
     })
 }
 
-/// The functions as StableHLO in one of its forms.
-pub(crate) fn emit(order: &Order<'_>, product: Product) -> Result<Vec<u8>, CompileError> {
-    let (_, bytes, _) = make(order, product, &mut Vec::new(), &mut |_| {})?;
-    Ok(bytes)
+/// The functions in the form `product`, written to `output`: a file, or a folder of phases.
+pub(crate) fn emit(order: &Order<'_>, product: Product, output: &Path) -> Result<(), CompileError> {
+    let folder = temporary()?;
+    make(
+        order,
+        product,
+        output,
+        folder.path(),
+        &mut Vec::new(),
+        &mut |_| {},
+    )?;
+    Ok(())
 }
 
-/// Has a child make the product; gives what it told, the product, and what a module needs.
-fn make(
-    order: &Order<'_>,
-    product: Product,
-    diagnostics: &mut Vec<Diagnostic>,
-    progress: &mut dyn FnMut(Step),
-) -> Result<(Told, Vec<u8>, Needs), CompileError> {
-    let library = library::find()?;
-    let folder = tempfile::tempdir().map_err(|source| CompileError::File {
+fn temporary() -> Result<tempfile::TempDir, CompileError> {
+    tempfile::tempdir().map_err(|source| CompileError::File {
         action: "create a folder in",
         path: std::env::temp_dir(),
         source,
-    })?;
+    })
+}
+
+/// Has a child make the product at `output`; gives what it told and what a module needs. Other files go to
+/// `folder`.
+fn make(
+    order: &Order<'_>,
+    product: Product,
+    output: &Path,
+    folder: &Path,
+    diagnostics: &mut Vec<Diagnostic>,
+    progress: &mut dyn FnMut(Step),
+) -> Result<(Told, Needs), CompileError> {
+    let library = library::find()?;
     let request = Request {
         library,
         flags: order.target.flags(),
         kernels: order.target.kernels(),
         functions: order.functions.iter().map(FunctionText::from).collect(),
         product,
-        output: folder.path().join("product"),
-        statistics: folder.path().join("statistics.json"),
+        output: output.to_path_buf(),
+        statistics: folder.join("statistics.json"),
         cache: order.cache.cloned(),
     };
-    let path = folder.path().join("request.json");
+    let path = folder.join("request.json");
     let write = |source| CompileError::File {
         action: "write",
         path: path.clone(),
@@ -103,22 +130,22 @@ fn make(
 
     let (limit, cancel) = (order.limit, order.cancel);
     let told = run(&program()?, &path, (limit, cancel), diagnostics, progress)?;
-    let read = |path: &Path| {
-        let path = path.to_path_buf();
-        move |source| CompileError::File {
-            action: "read",
-            path,
-            source,
-        }
-    };
-    let made = std::fs::read(&request.output).map_err(read(&request.output))?;
     let needs = match product {
         Product::Module => {
             statistics::read(&request.statistics).map_err(read(&request.statistics))?
         }
-        Product::Stablehlo | Product::Bytecode => Needs::default(),
+        Product::Stablehlo | Product::Bytecode | Product::Phases => Needs::default(),
     };
-    Ok((told, made, needs))
+    Ok((told, needs))
+}
+
+fn read(path: &Path) -> impl FnOnce(std::io::Error) -> CompileError + use<> {
+    let path = path.to_path_buf();
+    move |source| CompileError::File {
+        action: "read",
+        path,
+        source,
+    }
 }
 
 /// The program that compiles when started with [`child::SUBCOMMAND`].
@@ -219,11 +246,13 @@ fn run(
             kernels,
             revision,
             cached,
+            peak_memory,
         }) if status.success() => Ok(Told {
             parameters,
             kernels,
             revision,
             cached,
+            peak_memory,
         }),
         Some(Message::Emit {
             function,

@@ -36,6 +36,8 @@ pub enum Product {
     Stablehlo,
     /// StableHLO as MLIR's bytecode.
     Bytecode,
+    /// A folder with what a module is after each phase of the compiler, and the compiled module.
+    Phases,
 }
 
 /// A function, its graph in the text form.
@@ -112,6 +114,8 @@ pub(crate) enum Message {
         revision: String,
         /// Whether the module was in the cache.
         cached: bool,
+        /// Bytes that were resident at most, where the system tells.
+        peak_memory: Option<u64>,
     },
     /// A graph cannot be expressed.
     Emit {

@@ -84,15 +84,20 @@ impl Session {
         Ok(operation)
     }
 
-    /// Compiles `module`, which was built in this session's context.
+    /// Compiles `module`, which was built in this session's context; what becomes of it in each phase is
+    /// written to the folder `phases`.
     pub(crate) fn compile(
         &self,
         module: Module<'_>,
+        phases: Option<&Path>,
         report: &mut (dyn FnMut(Diagnostic) + Send),
     ) -> Result<Vec<u8>, String> {
         let operation = self.give(module)?;
         // SAFETY: the module is whole, was built in this session's context, and is not freed here.
-        let executable = unsafe { self.inner.compile(operation, &mut |d| report(convert(d))) };
+        let executable = unsafe {
+            self.inner
+                .compile(operation, phases, &mut |d| report(convert(d)))
+        };
         executable.map(|executable| executable.bytes)
     }
 }

@@ -24,6 +24,7 @@
 pub mod budget;
 pub mod case;
 pub mod compare;
+pub mod contract;
 pub mod execution;
 pub mod fault;
 pub mod fuzz;

@@ -144,7 +144,7 @@ pub fn verify_model(
     Ok(verify(&subject, &parties, progress)?)
 }
 
-fn default_tokens(model: &Model) -> Result<Vec<u32>, TextError> {
+pub(crate) fn default_tokens(model: &Model) -> Result<Vec<u32>, TextError> {
     match model.text() {
         Ok(text) => text.encode(PROMPT, true),
         Err(_) => {

@@ -8,7 +8,8 @@ use crate::target::Target;
 use crate::verify;
 use crate::{Device, DeviceSpec, Error, Module, Parameters, Signature};
 use memmap2::Mmap;
-use mlxcel_frontend::artifact::{MODULE, Manifest, WEIGHTS};
+use mlxcel_frontend::artifact::{CONTRACT, MODULE, Manifest, WEIGHTS};
+use mlxcel_frontend::{GraphOptions, LoadError, Model};
 use mlxcel_ir::DType;
 use mlxcel_ir::step::{LOGITS, TOKEN};
 use sha2::{Digest, Sha256};
@@ -23,7 +24,21 @@ pub struct Artifact {
     target: Target,
     layouts: Vec<BufferLayout>,
     module: Arc<Mmap>,
-    weights: Arc<Mmap>,
+    /// The weights, if they are in the artifact.
+    weights: Option<Arc<Mmap>>,
+    /// The logits of the contract.
+    logits: Option<Mmap>,
+}
+
+/// What an artifact must compute, as it was when it was compiled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contract {
+    /// The tokens, from an empty cache.
+    pub tokens: Vec<u32>,
+    /// The logits `[tokens, vocabulary]` after each.
+    pub logits: Vec<f32>,
+    /// The largest relative root mean square error that rounding explains.
+    pub budget: f64,
 }
 
 impl Artifact {
@@ -46,21 +61,27 @@ impl Artifact {
         verify::check_seal(&manifest).map_err(in_manifest)?;
         let mut module = None;
         let mut weights = None;
+        let mut logits = None;
         for (name, part) in &manifest.parts {
             let map = verify::open_part(folder, name, part)?;
             match name.as_str() {
                 MODULE => module = Some(map),
                 WEIGHTS => weights = Some(map),
+                CONTRACT => logits = Some(map),
                 _ => {}
             }
         }
         let missing = |name| in_manifest(format!("parts: `{name}` is not listed"));
+        if weights.is_none() && manifest.reference.is_none() {
+            return Err(missing(WEIGHTS));
+        }
         Ok(Self {
             folder: folder.to_path_buf(),
             target,
             layouts,
             module: Arc::new(module.ok_or_else(|| missing(MODULE))?),
-            weights: Arc::new(weights.ok_or_else(|| missing(WEIGHTS))?),
+            weights: weights.map(Arc::new),
+            logits,
             manifest,
         })
     }
@@ -73,6 +94,18 @@ impl Artifact {
     /// The manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// What the artifact must compute, if that is in it.
+    pub fn contract(&self) -> Option<Contract> {
+        let contract = self.manifest.contract.as_ref()?;
+        let numbers = self.logits.as_deref()?.chunks_exact(size_of::<f32>());
+        let number = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap_or_default());
+        Some(Contract {
+            tokens: contract.tokens.clone(),
+            logits: numbers.map(number).collect(),
+            budget: contract.budget,
+        })
     }
 
     /// The device to run on if the user names none.
@@ -99,14 +132,22 @@ impl Artifact {
             path: self.folder.join(name),
             problem: error.to_string(),
         };
-        let module =
-            Module::load(device, &self.module, &self.parameters()?).map_err(
-                |error| match error {
-                    Error::Module { .. } => at(MODULE, error),
-                    Error::Weights { .. } => at(WEIGHTS, error),
-                    other => other,
-                },
-            )?;
+        let loaded = Module::load(device, &self.module, &self.parameters()?);
+        let module = loaded.map_err(|error| match (error, device.name()) {
+            // A driver says that it cannot use the code, and not what it was made for.
+            (error @ Error::Module { .. }, Some(name)) => Error::Artifact {
+                path: self.folder.join(MODULE),
+                problem: format!(
+                    "{error}; it is compiled for the chip {}, and {} is {name}: if that has another \
+                     chip, compile the model with it as `--chip`",
+                    self.manifest.chip,
+                    device.spec()
+                ),
+            },
+            (error @ Error::Module { .. }, None) => at(MODULE, error),
+            (error @ Error::Weights { .. }, _) => at(WEIGHTS, error),
+            (other, _) => other,
+        })?;
         self.check_functions(&module)?;
         Ok(module)
     }
@@ -119,6 +160,7 @@ impl Artifact {
     /// What a saved sequence depends on: the code and the weights.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         let mut digest = Sha256::new();
+        digest.update(&self.manifest.source);
         for part in [MODULE, WEIGHTS] {
             digest.update(
                 self.manifest
@@ -137,20 +179,56 @@ impl Artifact {
         }
     }
 
-    /// The tensors of the weights file.
+    /// The weights, from the artifact or from the checkpoint that it refers to.
     fn parameters(&self) -> Result<Parameters, Error> {
+        match (&self.weights, &self.manifest.reference) {
+            (Some(weights), _) => self.embedded(weights),
+            (None, Some(path)) => self.referenced(Path::new(path)),
+            // Refused when it was opened.
+            (None, None) => Ok(Parameters::none()),
+        }
+    }
+
+    /// The weights of the checkpoint at `path`, which must be the one that was compiled.
+    fn referenced(&self, path: &Path) -> Result<Parameters, Error> {
+        let wrong = |problem: String| Error::Artifact {
+            path: self.folder.clone(),
+            problem: format!(
+                "its weights are those of {}: {problem}; put the checkpoint back, or compile the model \
+                 again, with `--weights embed` to have them in the artifact",
+                path.display()
+            ),
+        };
+        let load = || {
+            let model = Model::load(path)?;
+            let digest = model.digest()?;
+            let graph = model.graph(&GraphOptions::default())?;
+            Ok::<_, LoadError>((model, digest, graph))
+        };
+        let (model, digest, graph) = load().map_err(|error| wrong(error.to_string()))?;
+        if digest != self.manifest.source {
+            let expected = &self.manifest.source;
+            return Err(wrong(format!(
+                "its digest is {digest}, and the manifest says {expected}"
+            )));
+        }
+        Parameters::from_source(&model.weights(), &graph.weights)
+    }
+
+    /// The tensors of the weights file.
+    fn embedded(&self, weights: &Arc<Mmap>) -> Result<Parameters, Error> {
         let broken = |problem: String| Error::Artifact {
             path: self.folder.join(WEIGHTS),
             problem,
         };
-        let (header, metadata) = safetensors::SafeTensors::read_metadata(&self.weights)
+        let (header, metadata) = safetensors::SafeTensors::read_metadata(weights)
             .map_err(|error| broken(format!("no safetensors file: {error}")))?;
         let data = size_of::<u64>() + header;
         let ranges = metadata.tensors().into_iter().map(|(name, tensor)| {
             let (start, end) = tensor.data_offsets;
             (name, data + start..data + end)
         });
-        Parameters::from_owner(Arc::clone(&self.weights), ranges)
+        Parameters::from_owner(Arc::clone(weights), ranges)
             .ok_or_else(|| broken("a tensor lies outside the file".to_string()))
     }
 
@@ -183,11 +261,7 @@ impl Artifact {
                 });
             }
             for layout in &self.layouts {
-                let mut shape = layout.shape.clone();
-                if let Some(batch) = shape.first_mut() {
-                    *batch = function.batch;
-                }
-                let buffer = tensor_type(layout.dtype, &shape);
+                let buffer = tensor_type(layout.dtype, &layout.shape_of(function.batch));
                 inputs.push(buffer.clone());
                 outputs.push(Some(buffer));
             }

@@ -97,39 +97,39 @@ impl DeviceTensor {
 
     /// The same memory with other dimensions of the same number of elements.
     pub(crate) fn reshape(&self, shape: &[usize]) -> Result<Self, Error> {
-        // SAFETY: the buffer is alive.
-        unsafe { self.over(self.buffer(), shape) }
+        // SAFETY: the buffer is alive and retained by the new view.
+        unsafe { self.view(self.buffer(), shape) }
     }
 
-    /// Four bytes of the memory from byte `offset` on, as a tensor of one element.
-    pub(crate) fn element(&self, offset: usize) -> Result<Self, Error> {
-        bounded(self, offset, 4)?;
+    /// The memory from byte `offset` on as a tensor of `shape` and this element type.
+    pub(crate) fn part(&self, offset: usize, bytes: usize, shape: &[usize]) -> Result<Self, Error> {
+        bounded(self, offset, bytes)?;
         let mut part = ptr::null_mut();
-        // SAFETY: the range lies in the buffer, which the part retains; `part` receives an owned
-        // reference on success, which is released once the view has its own.
+        // SAFETY: the range lies in the buffer, which the part retains; the view retains the part, of
+        // which the reference taken here is then released.
         unsafe {
-            check(sys::iree_hal_buffer_subspan(
+            let status = sys::iree_hal_buffer_subspan(
                 self.buffer(),
                 offset as _,
-                4,
+                bytes as _,
                 sys::iree_allocator_system(),
                 &mut part,
-            ))
-            .map_err(|message| Error::Memory {
+            );
+            check(status).map_err(|message| Error::Memory {
                 operation: "taking a part of a device tensor".to_string(),
                 message,
             })?;
-            let view = self.over(part, &[1]);
+            let view = self.view(part, shape);
             sys::iree_hal_buffer_release(part);
             view
         }
     }
 
-    /// A tensor of this one's element type over `buffer`.
+    /// A view of `buffer` with this element type.
     ///
     /// # Safety
-    /// The buffer is alive.
-    unsafe fn over(
+    /// `buffer` is alive.
+    unsafe fn view(
         &self,
         buffer: *mut sys::iree_hal_buffer_t,
         shape: &[usize],
@@ -149,7 +149,7 @@ impl DeviceTensor {
                 &mut view,
             )
         };
-        owned(check(status), view, "reshaping a device tensor")
+        owned(check(status), view, "viewing a device tensor")
     }
 }
 
@@ -300,24 +300,23 @@ impl Device {
         })
     }
 
-    /// Copies `length` bytes at `offset` of one tensor to the same place in another.
+    /// Copies `length` bytes from an offset of one tensor to an offset of another.
     pub(crate) fn copy(
         &self,
-        source: &DeviceTensor,
-        target: &DeviceTensor,
-        offset: usize,
+        (source, from): (&DeviceTensor, usize),
+        (target, to): (&DeviceTensor, usize),
         length: usize,
     ) -> Result<(), Error> {
-        bounded(source, offset, length)?;
-        bounded(target, offset, length)?;
+        bounded(source, from, length)?;
+        bounded(target, to, length)?;
         // SAFETY: the ranges lie in the two buffers.
         let status = unsafe {
             sys::iree_hal_device_transfer_d2d(
                 self.raw(),
                 source.buffer(),
-                offset as _,
+                from as _,
                 target.buffer(),
-                offset as _,
+                to as _,
                 length as _,
                 0,
                 forever(),

@@ -1,7 +1,7 @@
 //! Devices: the processors and GPUs that execute compiled modules.
 
 use crate::kernel::Kernels;
-use crate::status::{check, view};
+use crate::status::{check, text, view};
 use crate::{Error, local};
 use mlxcel_iree_runtime_sys as sys;
 use std::fmt;
@@ -61,6 +61,15 @@ impl GpuDriver {
         }
     }
 
+    /// What to do where the driver cannot be started.
+    fn advice(self) -> &'static str {
+        match self {
+            GpuDriver::Cuda => "it needs libcuda.so of NVIDIA's driver, of CUDA 12 or newer",
+            GpuDriver::Hip => "it needs libamdhip64.so of AMD's ROCm, of version 6 or newer",
+            GpuDriver::Vulkan => "it needs libvulkan.so.1 and a driver for the GPU",
+        }
+    }
+
     /// Whether this build has the driver.
     pub fn is_built(self) -> bool {
         match self {
@@ -115,6 +124,8 @@ pub struct Device(Arc<Handle>);
 
 struct Handle {
     spec: DeviceSpec,
+    /// What its driver calls a GPU.
+    name: Option<String>,
     device: *mut sys::iree_hal_device_t,
     /// Dropped after the device, which calls them.
     kernels: Kernels,
@@ -168,16 +179,19 @@ impl Device {
             DeviceSpec::Gpu { .. } => 1,
         };
         let kernels = Kernels::new(threads);
-        let device = match spec {
-            DeviceSpec::LocalTask { .. } => local::task(threads, &kernels, &pool.parameters()),
-            DeviceSpec::LocalSync => local::sync(&kernels, &pool.parameters()),
+        let parameters = pool.parameters();
+        let local = |device| (device, None);
+        let (device, name) = match spec {
+            DeviceSpec::LocalTask { .. } => local::task(threads, &kernels, &parameters).map(local),
+            DeviceSpec::LocalSync => local::sync(&kernels, &parameters).map(local),
             DeviceSpec::Gpu { driver, ordinal } => {
-                create(driver.name(), ordinal, &pool.parameters())
+                create(driver, ordinal, &parameters).map(|(device, name)| (device, Some(name)))
             }
         }
         .map_err(unavailable)?;
         Ok(Self(Arc::new(Handle {
             spec,
+            name,
             device,
             kernels,
         })))
@@ -194,6 +208,11 @@ impl Device {
     /// Which device this is.
     pub fn spec(&self) -> DeviceSpec {
         self.0.spec
+    }
+
+    /// What its driver calls it, if it is a GPU.
+    pub fn name(&self) -> Option<&str> {
+        self.0.name.as_deref()
     }
 
     /// Why a kernel failed since the last question.
@@ -259,18 +278,20 @@ impl Drop for ProactorPool {
     }
 }
 
-/// Creates the device `ordinal` of a driver that is in IREE's registry.
+/// Creates the device `ordinal` of a driver that is in IREE's registry, and gives its name as well.
 fn create(
-    driver: &str,
+    driver: GpuDriver,
     ordinal: usize,
     parameters: &sys::iree_hal_device_create_params_t,
-) -> Result<*mut sys::iree_hal_device_t, String> {
-    let driver = Driver::new(driver)?;
-    let available = driver.device_ids()?;
+) -> Result<(*mut sys::iree_hal_device_t, String), String> {
+    let advice = driver.advice();
+    let driver = Driver::new(driver.name()).map_err(|message| format!("{message}; {advice}"))?;
+    let mut available = driver.devices()?;
     let count = available.len();
     if ordinal >= count {
         return Err(format!("there are {count} such devices, counted from 0"));
     }
+    let name = available.swap_remove(ordinal);
     let mut device = ptr::null_mut();
     // SAFETY: the driver is alive and `device` receives an owned reference on success.
     check(unsafe {
@@ -289,7 +310,7 @@ fn create(
         unsafe { sys::iree_hal_device_release(device) };
         return Err(message);
     }
-    Ok(device)
+    Ok((device, name))
 }
 
 /// What a device keeps of memory that was given back: up to 64 pieces of at most 1 MiB each, of its own
@@ -376,7 +397,8 @@ impl Driver {
         Ok(driver)
     }
 
-    fn device_ids(&self) -> Result<Vec<sys::iree_hal_device_id_t>, String> {
+    /// The names of its devices.
+    fn devices(&self) -> Result<Vec<String>, String> {
         let allocator = sys::iree_allocator_system();
         let mut count = 0;
         let mut infos = ptr::null_mut();
@@ -388,11 +410,11 @@ impl Driver {
                 &mut count,
                 &mut infos,
             ))?;
-            let ids = (0..count)
-                .map(|index| (*infos.add(index)).device_id)
+            let names = (0..count)
+                .map(|index| text((*infos.add(index)).name))
                 .collect();
             sys::iree_allocator_free(allocator, infos.cast());
-            Ok(ids)
+            Ok(names)
         }
     }
 }

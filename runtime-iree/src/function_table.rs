@@ -33,11 +33,13 @@ impl LogitsOf {
     }
 }
 
-/// A function for one row.
+/// A function of the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) name: String,
-    /// New tokens of a call.
+    /// Rows of a call.
+    pub(crate) rows: usize,
+    /// New tokens of each row.
     pub(crate) tokens: usize,
     /// Names of its outputs before the caches.
     pub(crate) outputs: Vec<String>,
@@ -72,7 +74,7 @@ impl Entry {
     }
 }
 
-/// The functions for one row, by tokens and outputs.
+/// The functions, by rows, tokens and outputs.
 pub(crate) struct FunctionTable(Vec<Entry>);
 
 impl FunctionTable {
@@ -81,8 +83,7 @@ impl FunctionTable {
     /// # Errors
     /// [`Error::UnknownFunction`] if the module lacks one.
     pub(crate) fn new(manifest: &Manifest, module: &Module) -> Result<Self, Error> {
-        let one_row = manifest.functions.iter().filter(|f| f.batch == 1);
-        let entries = one_row.map(|function| {
+        let entries = manifest.functions.iter().map(|function| {
             let signature = module.function(&function.name)?;
             let position = function.outputs.iter().position(|name| name == LOGITS);
             let logits = position
@@ -90,6 +91,7 @@ impl FunctionTable {
                 .and_then(|output| LogitsOf::read(function, manifest.vocabulary, output));
             Ok(Entry {
                 name: function.name.clone(),
+                rows: function.batch,
                 tokens: function.tokens,
                 outputs: function.outputs.clone(),
                 logits,
@@ -98,21 +100,31 @@ impl FunctionTable {
         Ok(Self(entries.collect::<Result<_, Error>>()?))
     }
 
-    /// The function for `tokens` tokens that returns what is wanted and the least besides.
-    pub(crate) fn find(&self, tokens: usize, want: Want) -> Option<&Entry> {
+    /// The function for `rows` rows of `tokens` tokens that returns what is wanted and the least besides.
+    pub(crate) fn find(&self, rows: usize, tokens: usize, want: Want) -> Option<&Entry> {
         self.0
             .iter()
-            .filter(|entry| entry.tokens == tokens && entry.serves(want))
+            .filter(|entry| (entry.rows, entry.tokens) == (rows, tokens) && entry.serves(want))
             .min_by_key(|entry| entry.weight(want))
     }
 
-    /// The numbers of tokens that there are functions for which return what is wanted.
+    /// The numbers of tokens that there are functions of one row for which return what is wanted.
     pub(crate) fn sizes(&self, want: Want) -> Vec<usize> {
         self.0
             .iter()
-            .filter(|entry| entry.serves(want))
+            .filter(|entry| entry.rows == 1 && entry.serves(want))
             .map(|entry| entry.tokens)
             .collect()
+    }
+
+    /// The function to call when `rows` rows of `tokens` tokens are left: the smallest that takes all of
+    /// them if they are more than half of its rows, else the largest that they fill.
+    pub(crate) fn best(&self, rows: usize, tokens: usize, want: Want) -> Option<&Entry> {
+        let fits = |entry: &&Entry| entry.tokens == tokens && entry.serves(want);
+        let sizes = self.0.iter().filter(fits).map(|entry| entry.rows);
+        let worth = sizes.filter(|&size| size < 2 * rows.max(1));
+        let size = worth.min_by_key(|&size| (size < rows, size.abs_diff(rows)))?;
+        self.find(size, tokens, want)
     }
 }
 
@@ -132,6 +144,7 @@ mod tests {
     fn entry(name: &str, tokens: usize, outputs: &[&str], logits: Option<LogitsOf>) -> Entry {
         Entry {
             name: name.into(),
+            rows: 1,
             tokens,
             outputs: outputs.iter().map(|output| output.to_string()).collect(),
             logits,
@@ -147,7 +160,7 @@ mod tests {
             entry("chunk", 32, &[], None),
         ]);
         let check = |tokens, want, expect: Option<&str>| {
-            let found = table.find(tokens, want).map(|entry| entry.name.as_str());
+            let found = table.find(1, tokens, want).map(|entry| entry.name.as_str());
             assert_eq!(found, expect, "{tokens} {want:?}");
         };
         check(1, Want::Token, Some("decode"));
@@ -161,6 +174,40 @@ mod tests {
         assert_eq!(table.sizes(Want::Token), [1]);
         assert_eq!(table.sizes(Want::AllLogits), [1, 32]);
         assert_eq!(table.sizes(Want::Nothing), [1, 32, 32, 32]);
+    }
+
+    #[test]
+    fn finds_the_best_number_of_rows() {
+        let table = |sizes: &[usize]| {
+            let entry = |&rows: &usize| Entry {
+                rows,
+                ..entry("decode", 1, &[TOKEN], None)
+            };
+            FunctionTable(sizes.iter().map(entry).collect())
+        };
+        let check = |sizes: &[usize], rows, expect: usize| {
+            let table = table(sizes);
+            let best = table.best(rows, 1, Want::Token).map(|entry| entry.rows);
+            assert_eq!(best, Some(expect), "{rows} of {sizes:?}");
+        };
+        for (rows, expect) in [
+            (1, 1),
+            (2, 2),
+            (3, 4),
+            (4, 4),
+            (5, 8),
+            (8, 8),
+            (9, 8),
+            (80, 8),
+        ] {
+            check(&[1, 2, 4, 8], rows, expect);
+        }
+        check(&[1, 8], 2, 1);
+        check(&[1, 8], 4, 1);
+        check(&[1, 8], 5, 8);
+        check(&[1], 7, 1);
+        assert!(table(&[1, 2]).best(2, 9, Want::Token).is_none());
+        assert!(table(&[1, 2]).best(2, 1, Want::Logits).is_none());
     }
 
     #[test]

@@ -70,7 +70,16 @@ impl BufferLayout {
             .collect()
     }
 
-    /// Bytes of the buffer.
+    /// The shape of the buffers of `rows` rows.
+    pub(crate) fn shape_of(&self, rows: usize) -> Vec<usize> {
+        let mut shape = self.shape.clone();
+        if let Some(batch) = shape.first_mut() {
+            *batch = rows;
+        }
+        shape
+    }
+
+    /// Bytes of the buffer of one row.
     pub(crate) fn bytes(&self) -> usize {
         self.runs * self.capacity * self.token_bytes
     }

@@ -31,6 +31,7 @@ mod layout;
 mod local;
 mod module;
 mod parameters;
+mod pool;
 mod runtime;
 mod sequence;
 mod signature;
@@ -38,7 +39,7 @@ mod status;
 mod target;
 mod verify;
 
-pub use artifact::Artifact;
+pub use artifact::{Artifact, Contract};
 pub use device::{Device, DeviceSpec, GpuDriver, MAXIMUM_THREADS, THREADS_VARIABLE};
 pub use error::Error;
 pub use module::Module;

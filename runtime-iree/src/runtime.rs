@@ -1,8 +1,8 @@
 //! Sequences of tokens over an artifact: the vocabulary of [`mlxcel_ir::step`].
 
 use crate::buffer::DeviceTensor;
-use crate::function_table::{FunctionTable, LogitsOf, output_for};
-use crate::sequence::Sequences;
+use crate::function_table::{Entry, FunctionTable, LogitsOf, output_for};
+use crate::sequence::{Chosen, Seats, Sequences};
 use crate::{Artifact, Device, DeviceSpec, Error, Module, chunks};
 use mlxcel_ir::DType;
 use mlxcel_ir::step::{Row, RowOutput, SequenceId, Ticket, Tokens, Want};
@@ -41,7 +41,7 @@ fn numbers(device: &Device, last: usize) -> Result<DeviceTensor, Error> {
 /// What a row computed and the host has not read.
 enum Pending {
     Nothing,
-    Token(DeviceTensor),
+    Token(Chosen),
     /// Logits after each token that they were wanted for.
     Logits(Vec<LogitRows>),
 }
@@ -64,6 +64,9 @@ pub struct Statistics {
     pub cache_bytes: usize,
     /// Sequences alive.
     pub sequences: usize,
+    /// Bytes of all caches and memories that there are. Sequences that take steps together share buffers
+    /// of as many rows as a function of the artifact has, so this can be more than the sequences need.
+    pub reserved_bytes: usize,
     /// Whether every call so far updated the caches where they stand. If not, each call copies them.
     pub in_place: bool,
 }
@@ -118,6 +121,7 @@ impl Runtime {
             weight_bytes: self.module.weight_bytes(),
             cache_bytes: self.sequences.cache_bytes(),
             sequences: self.sequences.count(),
+            reserved_bytes: self.sequences.reserved_bytes(),
             in_place: self.in_place,
         }
     }
@@ -180,20 +184,34 @@ impl Runtime {
         self.sequences.restore(self.module.device(), saved)
     }
 
-    /// Extends sequences by tokens. Nothing changes if the rows are not valid.
+    /// Extends sequences by tokens. Rows that need functions of the same size go into one call, if the
+    /// artifact has functions for several rows. Nothing changes if the rows are not valid.
     ///
     /// # Errors
     /// What is wrong with the rows: [`Error::UnknownSequence`], [`Error::RepeatedSequence`],
     /// [`Error::NoTokens`], [`Error::UnknownToken`], [`Error::NothingChosen`],
     /// [`Error::ContextFull`], [`Error::NoFunction`], [`Error::HalfDone`]. [`Error::Call`] or
-    /// [`Error::Memory`] if the device failed; the row's sequence and those after it are then
-    /// unchanged, except that a sequence with memories is [`Error::HalfDone`] from then on.
+    /// [`Error::Memory`] if the device failed; all sequences are then unchanged, except that those with
+    /// memories that were in a call are [`Error::HalfDone`] from then on.
     pub fn submit(&mut self, rows: &[Row<'_>]) -> Result<Ticket, Error> {
         self.check(rows)?;
-        let outputs = rows
-            .iter()
-            .map(|row| self.run_row(row))
-            .collect::<Result<Vec<_>, _>>()?;
+        let works = rows.iter().map(|row| self.plan(row));
+        let mut works = works.collect::<Result<Vec<_>, _>>()?;
+        if let Err(error) = self.run(&mut works) {
+            for work in &works {
+                self.undo(work)?;
+            }
+            return Err(error);
+        }
+        let mut outputs = Vec::with_capacity(works.len());
+        for work in works {
+            let chosen = match &work.outcome {
+                Pending::Token(chosen) => Some(chosen.clone()),
+                _ => None,
+            };
+            self.sequences.get_mut(work.row.sequence)?.chosen = chosen;
+            outputs.push(work.outcome);
+        }
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.outstanding.push_back((ticket, outputs));
@@ -255,7 +273,8 @@ impl Runtime {
         Ok(())
     }
 
-    fn run_row(&mut self, row: &Row<'_>) -> Result<Pending, Error> {
+    /// What is to be done for a row.
+    fn plan<'r>(&self, row: &Row<'r>) -> Result<Work<'r>, Error> {
         let start = self.sequences.get(row.sequence)?.length;
         let new = match row.tokens {
             Tokens::Given(tokens) => tokens.len(),
@@ -264,133 +283,165 @@ impl Runtime {
         let sizes = self.functions.sizes(row.want);
         let calls = chunks::plan(new, start, self.context(), &sizes)
             .ok_or_else(|| no_function(row.want))?;
-        let mut outcome = Pending::Nothing;
-        let mut done = 0;
-        for (index, &size) in calls.iter().enumerate() {
-            let count = size.min(new - done);
-            let want = match row.want {
-                Want::AllLogits => Want::AllLogits,
-                _ if index + 1 < calls.len() => Want::Nothing,
-                want => want,
-            };
-            let tokens = match row.tokens {
-                Tokens::Given(tokens) => {
-                    let given = tokens.get(done..done + count).unwrap_or_default();
-                    Input::Host(given)
-                }
-                Tokens::Chosen => Input::Chosen,
-            };
-            let output = match self.run_call(row.sequence, tokens, start + done, size, want) {
-                Ok(output) => output,
-                Err(error) => {
-                    let memories = self.sequences.have_memories();
-                    self.sequences.get_mut(row.sequence)?.half_done = memories;
-                    return Err(error);
-                }
-            };
-            outcome = match (outcome, output) {
-                (Pending::Logits(mut before), Pending::Logits(after)) => {
-                    before.extend(after);
-                    Pending::Logits(before)
-                }
-                (_, output) => output,
-            };
-            done += count;
-        }
-        let sequence = self.sequences.get_mut(row.sequence)?;
-        sequence.length = start + new;
-        sequence.chosen = match &outcome {
-            Pending::Token(token) => Some(token.clone()),
-            _ => None,
-        };
-        Ok(outcome)
+        Ok(Work {
+            row: *row,
+            start,
+            new,
+            done: 0,
+            touched: false,
+            calls: calls.into(),
+            outcome: Pending::Nothing,
+        })
     }
 
-    /// One call of the function for `size` tokens. The cache rows that it writes count only once the
-    /// sequence's length says so, which makes a failed call harmless where there is no memory.
-    fn run_call(
+    /// Makes the calls of all rows, as many rows at a time as there are functions for.
+    fn run(&mut self, works: &mut [Work<'_>]) -> Result<(), Error> {
+        while let Some((size, want)) = works.iter().find_map(Work::next) {
+            let alike = |work: &&mut Work<'_>| work.next() == Some((size, want));
+            let mut together: Vec<_> = works.iter_mut().filter(alike).collect();
+            let function = self.functions.best(together.len(), size, want);
+            let function = function.ok_or_else(|| no_function(want))?.clone();
+            together.truncate(function.rows);
+            self.call(&function, &mut together, want)?;
+        }
+        Ok(())
+    }
+
+    /// One call of a function for several rows. The cache rows that it writes count only once the
+    /// sequences' lengths say so, which makes a failed call harmless where there is no memory.
+    fn call(
         &mut self,
-        id: SequenceId,
-        tokens: Input<'_>,
-        start: usize,
-        size: usize,
+        function: &Entry,
+        works: &mut [&mut Work<'_>],
         want: Want,
-    ) -> Result<Pending, Error> {
-        let function = self
-            .functions
-            .find(size, want)
-            .ok_or_else(|| no_function(want))?;
+    ) -> Result<(), Error> {
+        let ids: Vec<SequenceId> = works.iter().map(|work| work.row.sequence).collect();
         let device = self.module.device();
-        let sequence = self.sequences.get_mut(id)?;
-        let (tokens, count) = match tokens {
-            Input::Host(tokens) => {
-                let padded: Vec<u8> = tokens
-                    .iter()
-                    .copied()
-                    .chain(std::iter::repeat(0))
-                    .take(size)
-                    .flat_map(u32::to_le_bytes)
-                    .collect();
-                let tensor = device.upload(DType::I32, &[1, size], &padded)?;
-                (tensor, tokens.len())
+        let (rows, size) = (function.rows, function.tokens);
+        let seats = self.sequences.gather(device, &ids, rows, size)?;
+        let seat = |id: SequenceId| seats.rows.iter().position(|row| *row == Some(id));
+        let mut starts = vec![0; rows];
+        // A row that no one has computes one token, of which nothing is kept; so do those of sequences
+        // that are not in this call, past what they hold.
+        let mut lengths = vec![1; rows];
+        for (row, id) in seats.rows.iter().enumerate() {
+            if let Some(id) = id {
+                starts[row] = self.sequences.get(*id)?.length;
             }
-            Input::Chosen => {
-                let chosen = sequence.chosen.as_ref();
-                let chosen = chosen.ok_or(Error::NothingChosen(id.0))?;
-                (chosen.reshape(&[1, 1])?, 1)
-            }
-        };
+        }
+        for work in works.iter() {
+            let row = seat(work.row.sequence).ok_or_else(|| no_function(want))?;
+            lengths[row] = work.count(size);
+        }
         let numbers = self.numbers.as_ref();
-        let scalar = |value: usize| match numbers {
-            Some(numbers) => numbers.element(value * NUMBER_BYTES),
-            None => device.upload(DType::I32, &[1], &(value as u32).to_le_bytes()),
+        let integers = |values: &[usize]| {
+            if let (Some(numbers), &[value]) = (numbers, values) {
+                return numbers.part(value * NUMBER_BYTES, 4, &[1]);
+            }
+            let bytes: Vec<u8> = values
+                .iter()
+                .flat_map(|&value| (value as u32).to_le_bytes())
+                .collect();
+            device.upload(DType::I32, &[rows], &bytes)
         };
-        let mut arguments = vec![tokens, scalar(start)?, scalar(count)?];
-        arguments.extend(sequence.cache.iter().cloned());
+        let mut arguments = vec![
+            self.tokens(&seats, works, size)?,
+            integers(&starts)?,
+            integers(&lengths)?,
+        ];
+        arguments.extend(seats.tensors.iter().cloned());
+        works.iter_mut().for_each(|work| work.touched = true);
         let mut results = self
             .module
             .call_on_device(&function.name, arguments.iter())?;
 
         let caches = results.split_off(function.outputs.len().min(results.len()));
-        self.in_place &= sequence
-            .cache
-            .iter()
-            .zip(&caches)
-            .all(|(before, after)| before.same_memory(after));
-        sequence.cache = caches;
-        if want == Want::Nothing {
-            return Ok(Pending::Nothing);
-        }
-        let tensor = function
-            .position(want)
-            .filter(|&index| index < results.len())
-            .map(|index| results.swap_remove(index))
-            .ok_or_else(|| no_function(want))?;
-        if want == Want::Token {
-            return Ok(Pending::Token(tensor));
-        }
-        let every = function.logits == Some(LogitsOf::Every);
-        let (first, count) = match (every, want) {
-            (true, Want::AllLogits) => (0, count),
-            (true, _) => (count.saturating_sub(1), 1),
-            (false, _) => (0, 1),
+        self.in_place &= self.sequences.keep(&seats, caches)?;
+        let output = match want {
+            Want::Nothing => None,
+            _ => {
+                let index = function.position(want).filter(|&at| at < results.len());
+                let index = index.ok_or_else(|| no_function(want))?;
+                Some(results.swap_remove(index))
+            }
         };
-        Ok(Pending::Logits(vec![LogitRows {
-            tensor,
-            first,
-            count,
-        }]))
+        for work in works {
+            let row = seat(work.row.sequence).ok_or_else(|| no_function(want))?;
+            let count = work.count(size);
+            if let Some(tensor) = &output {
+                work.add(match want {
+                    Want::Token => Pending::Token(Chosen {
+                        tokens: tensor.clone(),
+                        row,
+                    }),
+                    _ => Pending::Logits(vec![logits(function, tensor, row, want, count)]),
+                });
+            }
+            work.done += count;
+            work.calls.pop_front();
+            self.sequences.get_mut(work.row.sequence)?.length = work.start + work.done;
+        }
+        Ok(())
+    }
+
+    /// The tokens of a call, `i32[B, T]`.
+    fn tokens(
+        &self,
+        seats: &Seats,
+        works: &[&mut Work<'_>],
+        size: usize,
+    ) -> Result<DeviceTensor, Error> {
+        let device = self.module.device();
+        let rows = seats.rows.len();
+        let mut tokens = vec![0u32; rows * size];
+        let mut chosen = Vec::new();
+        for work in works {
+            let id = work.row.sequence;
+            let row = seats.rows.iter().position(|row| *row == Some(id));
+            let row = row.ok_or_else(|| no_function(work.row.want))?;
+            match work.row.tokens {
+                Tokens::Given(given) => {
+                    let given = &given[work.done..work.done + work.count(size)];
+                    tokens[row * size..row * size + given.len()].copy_from_slice(given);
+                }
+                Tokens::Chosen => {
+                    let choice = self.sequences.get(id)?.chosen.as_ref();
+                    chosen.push((row, choice.ok_or(Error::NothingChosen(id.0))?));
+                }
+            }
+        }
+        // All rows where the call before put them: they need not come to the host.
+        if let [(_, first), ..] = chosen[..]
+            && chosen.len() == works.len()
+            && size == 1
+            && first.tokens.shape() == [rows]
+            && chosen
+                .iter()
+                .all(|(row, choice)| choice.row == *row && choice.tokens.same_memory(&first.tokens))
+        {
+            return first.tokens.reshape(&[rows, 1]);
+        }
+        for (row, choice) in chosen {
+            tokens[row * size] = read_chosen(device, choice)?;
+        }
+        let bytes: Vec<u8> = tokens.into_iter().flat_map(u32::to_le_bytes).collect();
+        device.upload(DType::I32, &[rows, size], &bytes)
+    }
+
+    /// Takes back what a failed step did to a sequence.
+    fn undo(&mut self, work: &Work<'_>) -> Result<(), Error> {
+        let half_done = work.touched && self.sequences.have_memories();
+        let sequence = self.sequences.get_mut(work.row.sequence)?;
+        sequence.length = work.start;
+        sequence.half_done |= half_done;
+        Ok(())
     }
 
     fn read(&self, output: &Pending) -> Result<RowOutput, Error> {
         let device = self.module.device();
         match output {
             Pending::Nothing => Ok(RowOutput::Nothing),
-            Pending::Token(token) => {
-                let mut bytes = [0; 4];
-                device.read(token, 0, &mut bytes)?;
-                Ok(RowOutput::Token(u32::from_le_bytes(bytes)))
-            }
+            Pending::Token(chosen) => Ok(RowOutput::Token(read_chosen(device, chosen)?)),
             Pending::Logits(parts) => {
                 let rows: usize = parts.iter().map(|part| part.count).sum();
                 let mut logits = vec![0f32; rows * self.vocabulary];
@@ -407,12 +458,71 @@ impl Runtime {
     }
 }
 
-/// Tokens of a call.
-enum Input<'a> {
-    /// From the host.
-    Host(&'a [u32]),
-    /// The one that the last step chose, wherever it is.
-    Chosen,
+/// What a step does for one row.
+struct Work<'r> {
+    row: Row<'r>,
+    /// Tokens that the sequence held before.
+    start: usize,
+    /// Tokens to add.
+    new: usize,
+    /// Those that have been added.
+    done: usize,
+    /// Whether a call was given its buffers.
+    touched: bool,
+    /// The sizes of the calls that are left.
+    calls: VecDeque<usize>,
+    outcome: Pending,
+}
+
+impl Work<'_> {
+    /// The size of the next call, and what it shall return.
+    fn next(&self) -> Option<(usize, Want)> {
+        let &size = self.calls.front()?;
+        Some(match (self.row.want, self.calls.len()) {
+            (Want::AllLogits, _) => (size, Want::AllLogits),
+            (want, 1) => (size, want),
+            _ => (size, Want::Nothing),
+        })
+    }
+
+    /// Tokens that a call of this size adds.
+    fn count(&self, size: usize) -> usize {
+        size.min(self.new - self.done)
+    }
+
+    /// Adds what a call returned.
+    fn add(&mut self, output: Pending) {
+        match (&mut self.outcome, output) {
+            (Pending::Logits(before), Pending::Logits(after)) => before.extend(after),
+            (outcome, output) => *outcome = output,
+        }
+    }
+}
+
+/// Where the logits of a row are in what a function returned for `count` tokens of it.
+fn logits(
+    function: &Entry,
+    tensor: &DeviceTensor,
+    row: usize,
+    want: Want,
+    count: usize,
+) -> LogitRows {
+    let (first, count) = match (function.logits, want) {
+        (Some(LogitsOf::Every), Want::AllLogits) => (row * function.tokens, count),
+        (Some(LogitsOf::Every), _) => (row * function.tokens + count.saturating_sub(1), 1),
+        _ => (row, 1),
+    };
+    LogitRows {
+        tensor: tensor.clone(),
+        first,
+        count,
+    }
+}
+
+fn read_chosen(device: &Device, chosen: &Chosen) -> Result<u32, Error> {
+    let mut bytes = [0; 4];
+    device.read(&chosen.tokens, chosen.row * bytes.len(), &mut bytes)?;
+    Ok(u32::from_le_bytes(bytes))
 }
 
 fn no_function(want: Want) -> Error {

@@ -2,6 +2,7 @@
 
 use crate::buffer::DeviceTensor;
 use crate::layout::BufferLayout;
+use crate::pool::{Place, Pools};
 use crate::{Device, Error};
 use mlxcel_ir::step::SequenceId;
 use std::collections::HashMap;
@@ -17,19 +18,37 @@ const MAGIC: &[u8; 8] = b"mlxcels\x01";
 pub(crate) struct Sequence {
     /// Tokens whose cache rows are valid.
     pub(crate) length: usize,
-    /// One tensor per buffer of the artifact.
-    pub(crate) cache: Vec<DeviceTensor>,
-    /// The token that the last step chose, `i32[1]`.
-    pub(crate) chosen: Option<DeviceTensor>,
+    /// Where its buffers are.
+    place: Place,
+    /// The token that the last step chose.
+    pub(crate) chosen: Option<Chosen>,
     /// Whether a failed step may have changed its memories, which then stand for no number of tokens.
     pub(crate) half_done: bool,
+}
+
+/// A chosen token, which may not have reached the host.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen {
+    /// The tokens that the rows of a call chose, `i32[B]`.
+    pub(crate) tokens: DeviceTensor,
+    /// Which of them.
+    pub(crate) row: usize,
+}
+
+/// The rows of a call and their buffers.
+pub(crate) struct Seats {
+    /// One tensor per buffer of the artifact.
+    pub(crate) tensors: Vec<DeviceTensor>,
+    /// Who has each row, if anyone.
+    pub(crate) rows: Vec<Option<SequenceId>>,
+    place: Place,
 }
 
 /// All sequences of a runtime.
 pub(crate) struct Sequences {
     alive: HashMap<SequenceId, Sequence>,
     next: u32,
-    layouts: Vec<BufferLayout>,
+    pools: Pools,
     context: usize,
     fingerprint: Fingerprint,
 }
@@ -43,7 +62,7 @@ impl Sequences {
         Self {
             alive: HashMap::new(),
             next: 0,
-            layouts,
+            pools: Pools::new(layouts),
             context,
             fingerprint,
         }
@@ -59,7 +78,13 @@ impl Sequences {
 
     /// Bytes of the cache of one sequence.
     pub(crate) fn cache_bytes(&self) -> usize {
-        self.layouts.iter().map(BufferLayout::bytes).sum()
+        let layouts = self.pools.layouts().iter();
+        layouts.map(BufferLayout::bytes).sum()
+    }
+
+    /// Bytes of all caches that there are, free rows included.
+    pub(crate) fn reserved_bytes(&self) -> usize {
+        self.pools.bytes()
     }
 
     pub(crate) fn get(&self, id: SequenceId) -> Result<&Sequence, Error> {
@@ -72,7 +97,7 @@ impl Sequences {
 
     /// Whether sequences have memories.
     pub(crate) fn have_memories(&self) -> bool {
-        self.layouts.iter().any(BufferLayout::is_memory)
+        self.pools.layouts().iter().any(BufferLayout::is_memory)
     }
 
     /// The sequence, whose memories must stand for its tokens.
@@ -84,27 +109,17 @@ impl Sequences {
         }
     }
 
-    /// Buffers of zeros. A memory begins with them, and a cache because attention multiplies the rows
-    /// that it masks by zero, which only finite numbers survive.
-    fn blank(&self, device: &Device) -> Result<Vec<DeviceTensor>, Error> {
-        let largest = self.layouts.iter().map(BufferLayout::bytes).max();
-        let zeros = zeros(largest.unwrap_or(0))?;
-        self.layouts
-            .iter()
-            .map(|layout| device.upload(layout.dtype, &layout.shape, &zeros[..layout.bytes()]))
-            .collect()
-    }
-
     /// A sequence of `length` tokens with blank buffers.
     fn add(&mut self, device: &Device, length: usize) -> Result<SequenceId, Error> {
-        let cache = self.blank(device)?;
+        let pool = self.pools.blank(device, 1)?;
         let id = SequenceId(self.next);
+        let place = self.pools.seat(pool, id).ok_or_else(no_row)?;
         self.next += 1;
         self.alive.insert(
             id,
             Sequence {
                 length,
-                cache,
+                place,
                 chosen: None,
                 half_done: false,
             },
@@ -117,27 +132,16 @@ impl Sequences {
     }
 
     pub(crate) fn fork(&mut self, device: &Device, id: SequenceId) -> Result<SequenceId, Error> {
-        let length = self.whole(id)?.length;
+        let Sequence { length, place, .. } = *self.whole(id)?;
         let fork = self.add(device, length)?;
-        let copied = self.copy(device, id, fork);
-        if copied.is_err() {
-            self.alive.remove(&fork);
+        let to = self.get(fork)?.place;
+        if let Err(error) = self.pools.copy(device, place, to, length) {
+            self.release(fork)?;
+            return Err(error);
         }
-        copied.map(|()| fork)
-    }
-
-    fn copy(&mut self, device: &Device, from: SequenceId, to: SequenceId) -> Result<(), Error> {
-        let source = self.get(from)?;
-        let target = self.get(to)?;
-        let pairs = source.cache.iter().zip(&target.cache);
-        for (layout, (source_tensor, target_tensor)) in self.layouts.iter().zip(pairs) {
-            for (offset, length) in layout.pieces(source.length) {
-                device.copy(source_tensor, target_tensor, offset, length)?;
-            }
-        }
-        let chosen = source.chosen.clone();
-        self.get_mut(to)?.chosen = chosen;
-        Ok(())
+        let chosen = self.get(id)?.chosen.clone();
+        self.get_mut(fork)?.chosen = chosen;
+        Ok(fork)
     }
 
     pub(crate) fn truncate(
@@ -158,7 +162,6 @@ impl Sequences {
         if to == length && !half_done {
             return Ok(());
         }
-        let mut blank = None;
         if self.have_memories() {
             if to > 0 {
                 return Err(Error::TruncateMemory {
@@ -167,20 +170,109 @@ impl Sequences {
                     to,
                 });
             }
-            blank = Some(self.blank(device)?);
+            self.pools.clear_memories(device, sequence.place)?;
         }
         let sequence = self.get_mut(id)?;
-        if let Some(blank) = blank {
-            (sequence.cache, sequence.half_done) = (blank, false);
-        }
+        sequence.half_done = false;
         sequence.length = to;
         sequence.chosen = None;
         Ok(())
     }
 
     pub(crate) fn release(&mut self, id: SequenceId) -> Result<(), Error> {
-        let released = self.alive.remove(&id);
-        released.map(drop).ok_or(Error::UnknownSequence(id.0))
+        let released = self.alive.remove(&id).ok_or(Error::UnknownSequence(id.0))?;
+        self.pools.leave(released.place);
+        Ok(())
+    }
+
+    /// Brings the sequences `ids` together for a call of a function for `rows` rows of `tokens` tokens.
+    pub(crate) fn gather(
+        &mut self,
+        device: &Device,
+        ids: &[SequenceId],
+        rows: usize,
+        tokens: usize,
+    ) -> Result<Seats, Error> {
+        if let (1, &[id]) = (rows, ids) {
+            return self.alone(device, id);
+        }
+        let pool = match self.common_pool(ids, rows, tokens) {
+            Some(pool) => pool,
+            None => self.pools.blank(device, rows)?,
+        };
+        let mut place = None;
+        for &id in ids {
+            let at = self.get(id)?.place;
+            let to = match at.is_in(pool) {
+                true => at,
+                false => self.move_to(device, id, pool)?,
+            };
+            place = Some(to);
+        }
+        let place = place.ok_or_else(no_row)?;
+        Ok(Seats {
+            tensors: self.pools.whole(place),
+            rows: self.pools.rows(place).to_vec(),
+            place,
+        })
+    }
+
+    /// The sequence's own row, moved to a pool of its own if a call could not take it where it is.
+    fn alone(&mut self, device: &Device, id: SequenceId) -> Result<Seats, Error> {
+        let mut place = self.get(id)?.place;
+        if self.pools.rows(place).len() > 1 && !self.pools.rows_are_aligned() {
+            let pool = self.pools.blank(device, 1)?;
+            place = self.move_to(device, id, pool)?;
+        }
+        Ok(Seats {
+            tensors: self.pools.row(place)?,
+            rows: vec![Some(id)],
+            place,
+        })
+    }
+
+    /// The pool of `rows` rows that has most of `ids` and room for the others. A call also computes the
+    /// rows of other sequences in it, which must do no harm: it writes past what they hold.
+    fn common_pool(&self, ids: &[SequenceId], rows: usize, tokens: usize) -> Option<u64> {
+        let unharmed = |id: &SequenceId| {
+            let room = |sequence: &Sequence| sequence.length + tokens <= self.context;
+            !self.have_memories() && self.alive.get(id).is_some_and(room)
+        };
+        let fits = |(pool, rows): (u64, &[Option<SequenceId>])| {
+            let (present, others): (Vec<_>, Vec<_>) =
+                rows.iter().flatten().partition(|&id| ids.contains(id));
+            let room = ids.len() + others.len() <= rows.len();
+            let fits = room && !present.is_empty() && others.into_iter().all(unharmed);
+            fits.then_some((present.len(), pool))
+        };
+        let (_, pool) = self.pools.of_size(rows).filter_map(fits).max()?;
+        Some(pool)
+    }
+
+    /// Moves a sequence to a free row of a pool.
+    fn move_to(&mut self, device: &Device, id: SequenceId, pool: u64) -> Result<Place, Error> {
+        let Sequence { length, place, .. } = *self.get(id)?;
+        let to = self.pools.seat(pool, id).ok_or_else(no_row)?;
+        if let Err(error) = self.pools.copy(device, place, to, length) {
+            self.pools.leave(to);
+            return Err(error);
+        }
+        self.pools.leave(place);
+        self.get_mut(id)?.place = to;
+        Ok(to)
+    }
+
+    /// Takes back the buffers of a call. Says whether they are where they were.
+    pub(crate) fn keep(&mut self, seats: &Seats, after: Vec<DeviceTensor>) -> Result<bool, Error> {
+        match seats.rows[..] {
+            [Some(id)] => {
+                let before = &seats.tensors;
+                let (in_place, place) = self.pools.keep_row(seats.place, id, before, after);
+                self.get_mut(id)?.place = place;
+                Ok(in_place)
+            }
+            _ => Ok(self.pools.keep_whole(seats.place, after)),
+        }
     }
 
     pub(crate) fn save(&self, device: &Device, id: SequenceId) -> Result<Vec<u8>, Error> {
@@ -189,37 +281,40 @@ impl Sequences {
         saved.extend_from_slice(MAGIC);
         saved.extend_from_slice(&self.fingerprint);
         saved.extend_from_slice(&(sequence.length as u64).to_le_bytes());
-        for (layout, tensor) in self.layouts.iter().zip(&sequence.cache) {
+        let tensors = self.pools.at(sequence.place);
+        for (layout, (tensor, begin)) in self.pools.layouts().iter().zip(tensors) {
             for (offset, length) in layout.pieces(sequence.length) {
                 let start = saved.len();
                 saved.resize(start + length, 0);
-                device.read(tensor, offset, &mut saved[start..])?;
+                device.read(tensor, begin + offset, &mut saved[start..])?;
             }
         }
         Ok(saved)
     }
 
     fn saved_bytes(&self, tokens: usize) -> usize {
-        let caches = self.layouts.iter().map(|layout| layout.used_bytes(tokens));
+        let layouts = self.pools.layouts().iter();
+        let caches = layouts.map(|layout| layout.used_bytes(tokens));
         HEADER_BYTES + caches.sum::<usize>()
     }
 
     pub(crate) fn restore(&mut self, device: &Device, saved: &[u8]) -> Result<SequenceId, Error> {
         let (length, mut bytes) = self.read_header(saved).map_err(Error::Saved)?;
         let id = self.add(device, length)?;
-        let sequence = self.get(id)?;
+        let place = self.get(id)?.place;
         let mut written = Ok(());
-        for (layout, tensor) in self.layouts.iter().zip(&sequence.cache) {
+        for (layout, (tensor, begin)) in self.pools.layouts().iter().zip(self.pools.at(place)) {
             for (offset, length) in layout.pieces(length) {
                 let (piece, rest) = bytes.split_at(length);
-                written = written.and_then(|()| device.write(piece, tensor, offset));
+                written = written.and_then(|()| device.write(piece, tensor, begin + offset));
                 bytes = rest;
             }
         }
-        if written.is_err() {
-            self.alive.remove(&id);
+        if let Err(error) = written {
+            self.release(id)?;
+            return Err(error);
         }
-        written.map(|()| id)
+        Ok(id)
     }
 
     /// The number of tokens and the bytes of the caches, whose number is then right.
@@ -251,17 +346,11 @@ impl Sequences {
     }
 }
 
-/// Zeros in host memory, or an error where there is no room for them.
-fn zeros(length: usize) -> Result<Vec<u8>, Error> {
-    let mut zeros = Vec::new();
-    zeros
-        .try_reserve_exact(length)
-        .map_err(|error| Error::Memory {
-            operation: "making the cache of a sequence".to_string(),
-            message: error.to_string(),
-        })?;
-    zeros.resize(length, 0);
-    Ok(zeros)
+fn no_row() -> Error {
+    Error::Memory {
+        operation: "placing a sequence".to_string(),
+        message: "no row is free".to_string(),
+    }
 }
 
 /// Bytes before the caches.

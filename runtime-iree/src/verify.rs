@@ -2,7 +2,7 @@
 
 use crate::Error;
 use memmap2::Mmap;
-use mlxcel_frontend::artifact::{FORMAT, MANIFEST, Manifest, Part};
+use mlxcel_frontend::artifact::{CONTRACT, FORMAT, MANIFEST, Manifest, Part, WEIGHTS};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::path::{Component, Path};
@@ -78,6 +78,40 @@ fn check_fields(manifest: &Manifest) -> Result<(), String> {
             return Err(format!(
                 "functions: `{name}` is for {} rows of {} tokens: expected at least 1 of 1 to {}",
                 function.batch, function.tokens, manifest.context
+            ));
+        }
+    }
+    if manifest.reference.is_some() && manifest.parts.contains_key(WEIGHTS) {
+        return Err(format!("reference: `{WEIGHTS}` is a part as well"));
+    }
+    if let Some(contract) = &manifest.contract {
+        let budget = contract.budget;
+        if !(budget > 0.0 && budget < 1.0) {
+            return Err(format!(
+                "contract: the budget {budget} is not between 0 and 1"
+            ));
+        }
+        let count = contract.tokens.len();
+        if count == 0 || count > manifest.context {
+            return Err(format!(
+                "contract: {count} tokens: expected 1 to {}",
+                manifest.context
+            ));
+        }
+        let vocabulary = manifest.vocabulary;
+        if let Some(token) = contract
+            .tokens
+            .iter()
+            .find(|&&token| token as usize >= vocabulary)
+        {
+            return Err(format!(
+                "contract: token {token} is outside the vocabulary of {vocabulary}"
+            ));
+        }
+        let bytes = (count as u64).saturating_mul(vocabulary as u64 * size_of::<f32>() as u64);
+        if manifest.parts.get(CONTRACT).map(|part| part.bytes) != Some(bytes) {
+            return Err(format!(
+                "contract: parts: `{CONTRACT}` of {bytes} bytes is not listed"
             ));
         }
     }

@@ -1,4 +1,5 @@
-//! An artifact that was moved to a machine without a compiler and without a network.
+//! An artifact that was moved to a machine without a compiler and without a network, and to one that has
+//! nothing else.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -85,4 +86,68 @@ fn an_artifact_runs_elsewhere_without_a_compiler() {
 
     // The command that just compiled now says what is missing.
     compile(Path::new("new")).failure(1, &["libIREECompiler"]);
+}
+
+/// A root folder that holds the program, the shared libraries that it is linked to and `artifact`.
+#[cfg(target_os = "linux")]
+fn bare_root(root: &Path, artifact: &Path) {
+    let listed = Command::new("ldd").arg(MLXCEL).output();
+    let listed = listed.expect("ldd tells the libraries of a program").stdout;
+    let put = |from: &Path, to: &Path| {
+        let to = root.join(to.strip_prefix("/").expect("absolute"));
+        fs::create_dir_all(to.parent().expect("it is in the root")).expect("a folder can be made");
+        fs::copy(from, to).expect("a file can be copied");
+    };
+    put(Path::new(MLXCEL), Path::new("/mlxcel"));
+    for line in String::from_utf8_lossy(&listed).lines() {
+        // `name => /path (address)`, or the loader, `/path (address)`.
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [name, "=>", path, ..] => put(Path::new(path), &Path::new("/lib").join(name)),
+            [path, ..] if path.starts_with('/') => put(Path::new(path), Path::new(path)),
+            _ => {}
+        }
+    }
+    copy_folder(artifact, &root.join("artifact"));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_artifact_runs_where_nothing_else_is() {
+    let unshare = ["--user", "--map-root-user", "--net", "--root"];
+    let mut probe = Command::new("unshare");
+    let probe = probe.args(unshare).arg("/").arg("true").output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: `unshare --user --root` is not allowed here");
+        return;
+    }
+    let folder = folder("bare");
+    let (made, root) = (folder.join("made"), folder.join("root"));
+    let mut compile = Command::new(MLXCEL);
+    compile.arg("compile").arg(demo_model());
+    compile.args(["--target", "iree-cpu", "--verify", "-o"]);
+    Run::of(compile.arg(&made)).success();
+    bare_root(&root, &made);
+
+    let inside = |arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(unshare).arg(&root).arg("/mlxcel");
+        command.args(arguments).current_dir("/").env_clear();
+        Run::of(command.env("LD_LIBRARY_PATH", "/lib"))
+    };
+    let generate = ["generate", "/artifact", "-p", PROMPT, "-n", "16", "--json"];
+    let outside = generate.map(|word| match word {
+        "/artifact" => made.to_str().expect("plain"),
+        word => word,
+    });
+    let tokens = |run: Run| -> Value {
+        let reply: Value = serde_json::from_str(&run.success()).expect("a reply");
+        reply["tokens"].clone()
+    };
+    let expect = tokens(mlxcel(outside));
+    assert_eq!(expect.as_array().map(Vec::len), Some(16));
+    assert_eq!(tokens(inside(&generate)), expect);
+    let report = inside(&["verify", "/artifact"]).success();
+    assert!(report.contains("verdict: pass"), "{report}");
+    inside(&["verify", "/model"]).failure(3, &["/model"]);
 }

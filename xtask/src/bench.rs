@@ -4,6 +4,8 @@
 //! them; medians over the rounds are told. A speed is a ratio to the memory's bandwidth, measured in the same run.
 
 mod bandwidth;
+mod checkpoint;
+mod compile;
 mod figures;
 mod load;
 mod peer;
@@ -37,6 +39,14 @@ pub(crate) enum Phase {
 pub(crate) enum Bench {
     Speed(Options),
     Load(LoadOptions),
+    Compile(CompileOptions),
+}
+
+/// What to compile for; every usual target if none is named.
+#[derive(Debug, PartialEq)]
+pub(crate) struct CompileOptions {
+    targets: Vec<String>,
+    json: bool,
 }
 
 /// What to load, and how often.
@@ -64,6 +74,7 @@ impl Bench {
         let mut words = Vec::new();
         let (mut artifact, mut peer, mut tokens) = (None, None, None);
         let (mut rounds, mut json, mut layers) = (5, false, None);
+        let mut targets = Vec::new();
         while let Some(argument) = arguments.next()? {
             match argument {
                 Value(word) => words.push(word),
@@ -71,6 +82,7 @@ impl Bench {
                 Long("peer") => peer = Some(arguments.value()?.into()),
                 Long("tokens") => tokens = Some(positive(arguments, "--tokens")?),
                 Long("rounds") => rounds = positive(arguments, "--rounds")?,
+                Long("target") => targets.push(arguments.value()?.string()?),
                 Long("layers") => layers = Some(positive(arguments, "--layers")?),
                 Long("json") => json = true,
                 other => return Err(other.unexpected()),
@@ -85,6 +97,10 @@ impl Bench {
         {
             Some("decode") => Phase::Decode,
             Some("prefill") => Phase::Prefill,
+            Some("compile") => match words.next() {
+                Some(more) => return Err(Value(more).unexpected()),
+                None => return Ok(Self::Compile(CompileOptions { targets, json })),
+            },
             Some("load") => match words.next() {
                 Some(more) => return Err(Value(more).unexpected()),
                 None => {
@@ -96,11 +112,12 @@ impl Bench {
                 }
             },
             Some(other) => {
-                return Err(
-                    format!("bench measures decode or prefill or load, not {other:?}").into(),
-                );
+                return Err(format!(
+                    "bench measures decode, prefill, load or compile, not {other:?}"
+                )
+                .into());
             }
-            None => return Err("bench what? decode or prefill or load".into()),
+            None => return Err("bench what? decode, prefill, load or compile".into()),
         };
         if layers.is_some() {
             return Err(Long("layers").unexpected());
@@ -140,6 +157,9 @@ pub(crate) fn run(workspace: &Workspace, bench: &Bench) -> Result<()> {
     let program = Program::build(workspace, &["--release"])?;
     let options = match bench {
         Bench::Speed(options) => options,
+        Bench::Compile(CompileOptions { targets, json }) => {
+            return compile::run(workspace, &program, targets, *json);
+        }
         Bench::Load(LoadOptions {
             layers,
             rounds,

@@ -6,7 +6,8 @@
 //! | [`demo`] | runs, compiles and verifies a real model |
 //! | [`test`] | formatting, lints and every test |
 //! | [`oracle`] | differential testing of every execution, level by level |
-//! | [`bench`] | decoding and prefill speed against the machine's; loading |
+//! | [`hip`] | artifacts for AMD GPUs, as far as they load without one |
+//! | [`bench`] | decoding and prefill speed against the machine's; loading; compiling |
 //!
 //! Invariants: a task needs a Rust toolchain, a C++20 compiler and Python 3.10, and no more; it never asks for
 //! root; what it makes lies in `.deps` and cargo's target folder; what it downloads is pinned by hash.
@@ -15,6 +16,7 @@
 mod bench;
 mod command;
 mod demo;
+mod hip;
 mod mlxcel;
 mod oracle;
 mod setup;
@@ -40,12 +42,15 @@ usage: cargo xtask <task>
   oracle [--ci | --deep] [--level NAME]... [--case FILE.mxg]
                                      single ops, random graphs and injected bugs on every execution, or one case
                                      again; --help lists more
+  hip                                load artifacts for AMD GPUs on a library that stands for AMD's
   bench decode|prefill <model> [--artifact FOLDER] [--tokens N] [--rounds N] [--peer LLAMA-BENCH] [--json]
                                      speed, eager and compiled, against the memory's bandwidth
                                      --artifact: measure this one instead of compiling the model
                                      --peer: add llama.cpp's figure on the same GGUF file
   bench load [--layers N] [--rounds N] [--json]
                                      first token and peak memory of a made-up 8B model of 4 bits (4.5 GB in .deps)
+  bench compile [--target TARGET]... [--json]
+                                     time, memory and size of compiling SmolLM2 and made-up 0.6B models
 ";
 
 /// Exit codes as mlxcel's own: 0 done, 1 failed, 2 wrong usage.
@@ -74,6 +79,7 @@ enum Task {
     Demo,
     Test,
     Oracle(oracle::Options),
+    Hip,
     Bench(bench::Bench),
 }
 
@@ -87,9 +93,10 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Task, lexopt::Error> {
         "setup" => setup::Options::parse(&mut arguments).map(Task::Setup),
         "oracle" => oracle::Options::parse(&mut arguments).map(Task::Oracle),
         "bench" => bench::Bench::parse(&mut arguments).map(Task::Bench),
-        "demo" | "test" => match arguments.next()? {
+        "demo" | "test" | "hip" => match arguments.next()? {
             Some(other) => Err(other.unexpected()),
             None if task == "demo" => Ok(Task::Demo),
+            None if task == "hip" => Ok(Task::Hip),
             None => Ok(Task::Test),
         },
         _ => Err(format!("there is no task {task:?}").into()),
@@ -111,6 +118,7 @@ fn run(task: Task) -> Result<()> {
         Task::Demo => demo::run(&workspace),
         Task::Test => test::run(&workspace),
         Task::Oracle(options) => oracle::run(&workspace, &options),
+        Task::Hip => hip::run(&workspace),
         Task::Bench(options) => bench::run(&workspace, &options),
     }
 }
@@ -163,7 +171,7 @@ mod tests {
         check_error("tets", "tets");
         check_error("demo now", "now");
         check_error("setup --vulkan", "--vulkan");
-        check_error("bench", "decode or prefill");
+        check_error("bench", "decode, prefill");
         check_error("bench warm-up model", "warm-up");
         check_error("bench decode", "model");
         check_error("dist", "dist");

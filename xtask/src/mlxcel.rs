@@ -114,6 +114,22 @@ impl Program {
         command::run(&mut command)
     }
 
+    /// Compiles `model` into the folder `artifact`, which it replaces, with nothing from the cache. Gives what the
+    /// program tells.
+    pub(crate) fn compile_anew(
+        &self,
+        model: &Path,
+        target: &str,
+        artifact: &Path,
+    ) -> Result<Value> {
+        let mut command = self.command("compile");
+        command
+            .arg(model)
+            .args(["--target", target, "--no-cache", "--json"]);
+        command.arg("--output").arg(artifact);
+        self.json(&mut command)
+    }
+
     /// Holds every execution of `model` against the interpreter.
     pub(crate) fn verify(&self, model: &Path) -> Result<Vec<Verdict>> {
         let mut command = self.command("verify");

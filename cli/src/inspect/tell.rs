@@ -20,9 +20,23 @@ pub(super) fn text(facts: &Facts, budget: &Budget, tensors: bool) -> String {
         model.push(("parameters", count(facts.summary.parameters)));
     }
     if let Some(compiled) = &facts.compiled {
-        for name in ["target", "chip", "compiler", "mlxcel"] {
-            model.push((name, compiled[name].as_str().unwrap_or("").to_string()));
+        for name in [
+            "target",
+            "chip",
+            "compiler",
+            "mlxcel",
+            "source",
+            "reference",
+        ] {
+            if let Some(value) = compiled[name].as_str() {
+                model.push((name, value.to_string()));
+            }
         }
+        let contract = match compiled["contract"]["tokens"].as_array() {
+            Some(tokens) => format!("reference values of {} tokens", tokens.len()),
+            None => "none".to_string(),
+        };
+        model.push(("contract", contract));
     }
     let mut told = String::new();
     section(&mut told, "model", &model);
@@ -55,6 +69,21 @@ pub(super) fn text(facts: &Facts, budget: &Budget, tensors: bool) -> String {
             ("end tokens", tokenizer["end_tokens"].to_string()),
         ];
         section(&mut told, "tokenizer", &lines);
+    }
+    if let Some(compiled) = &facts.compiled {
+        let functions = compiled["functions"].as_array();
+        let functions = functions.into_iter().flatten().map(|one| {
+            let text = format!("{} rows of {} tokens", one["batch"], one["tokens"]);
+            (one["name"].as_str().unwrap_or_default(), text)
+        });
+        section(&mut told, "functions", &functions.collect::<Vec<_>>());
+        let parts = compiled["parts"].as_object();
+        let parts = parts.into_iter().flatten().map(|(name, part)| {
+            let size = output::bytes(part["bytes"].as_u64().unwrap_or_default());
+            let digest = part["sha256"].as_str().unwrap_or_default();
+            (name.as_str(), format!("{size}, sha256 {digest}"))
+        });
+        section(&mut told, "parts", &parts.collect::<Vec<_>>());
     }
     section(&mut told, "memory", &budget.lines());
     if tensors {

@@ -188,3 +188,98 @@ fn compile_tells_what_it_made() {
     .failure(2, &["context", "999999"]);
     run(["compile", "/nowhere", "--target", "iree-cpu"]).failure(1, &["/nowhere"]);
 }
+
+#[test]
+fn what_the_compiler_does_can_be_seen() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let model = argument(&golden("llama"));
+    let emit = |form: &str, name: &str| {
+        let output = argument(&folder.path().join(name));
+        let arguments = [
+            "compile",
+            &model,
+            "--target",
+            "iree-cpu",
+            "--context",
+            "32",
+            "--buckets",
+            "1",
+        ];
+        run([&arguments[..], &["--emit", form, "-o", &output]].concat())
+    };
+    let read = |name: &str| std::fs::read(folder.path().join(name)).expect("it was written");
+    assert_eq!(emit("stablehlo", "text").success(), "");
+    assert!(
+        String::from_utf8(read("text"))
+            .expect("text")
+            .contains("stablehlo.")
+    );
+    assert_eq!(emit("mlir-bytecode", "bytes").success(), "");
+    assert!(read("bytes").starts_with(b"ML\xefR"));
+    assert_eq!(emit("phases", "phases").success(), "");
+    let names = std::fs::read_dir(folder.path().join("phases")).expect("a folder");
+    let names: Vec<String> = names
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .into_string()
+                .expect("text")
+        })
+        .collect();
+    for phase in ["input", "flow", "stream", "hal", "vm", "module.vmfb"] {
+        assert!(
+            names.iter().any(|name| name.contains(phase)),
+            "{phase}: {names:?}"
+        );
+    }
+    emit("phases", "phases").failure(2, &["output", "exists"]);
+}
+
+#[test]
+fn weights_can_stay_with_the_model() {
+    let model = Copy::of(&demo_model());
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("artifact");
+    let output = argument(&path);
+    run([
+        "compile",
+        &model.path(),
+        "--target",
+        "iree-cpu",
+        "--context",
+        "64",
+        "--buckets",
+        "32",
+        "--weights",
+        "reference",
+        "--verify",
+        "-o",
+        &output,
+    ])
+    .success();
+    assert!(!path.join("weights.safetensors").exists());
+    crate::schema::check(&path);
+    let generate = |model: &str, more: &[&str]| {
+        let arguments = ["generate", model, "-p", QUESTION, "-n", "8", "--json"];
+        run([&arguments[..], more].concat())
+    };
+    let tokens = |model: &str, more: &[&str]| -> Value {
+        let reply: Value = serde_json::from_str(&generate(model, more).success()).expect("JSON");
+        reply["tokens"].clone()
+    };
+    assert_eq!(tokens(&output, &[]), tokens(&argument(&artifact()), &[]));
+    let told = run(["inspect", &output]).success();
+    assert!(
+        told.contains("reference") && told.contains("affine4"),
+        "{told}"
+    );
+
+    model.edit("model.safetensors", |bytes| {
+        let last = bytes.len() - 1;
+        flip(bytes, last)
+    });
+    generate(&output, &[]).failure(1, &["digest", "--weights embed"]);
+    std::fs::remove_dir_all(&model.folder).expect("it is ours");
+    generate(&output, &[]).failure(1, &[&model.path(), "put the checkpoint back"]);
+}

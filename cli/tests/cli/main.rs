@@ -10,5 +10,6 @@ mod encoders;
 mod inspect;
 mod logits;
 mod program;
+mod schema;
 mod usage;
 mod verify;

@@ -1,8 +1,11 @@
 //! Verification through the command line.
 
 use crate::program::{argument, run};
+use crate::schema;
+use mlxcel_frontend::artifact::{CONTRACT, MANIFEST, Manifest};
 use mlxcel_test_support::{demo_model, golden};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 #[test]
 fn a_model_that_is_right_passes() {
@@ -57,4 +60,119 @@ fn what_cannot_be_verified_says_why() {
     run(["verify", &model, "--fault", "abacus:nothing"]).failure(2, &["abacus"]);
     // It has no tokenizer.
     run(["verify", &model, "--prompt", "x"]).failure(3, &["tokenizer.json"]);
+}
+
+/// Compiles a golden model with reference values; gives the folder and what `compile` told.
+fn verified(folder: &tempfile::TempDir) -> (String, Value) {
+    let output = argument(&folder.path().join("artifact"));
+    let model = argument(&golden("llama-mlx-q4-g64"));
+    let told = run([
+        "compile",
+        &model,
+        "--target",
+        "iree-cpu",
+        "--context",
+        "32",
+        "--buckets",
+        "16",
+        "--batch",
+        "2",
+        "--verify",
+        "--json",
+        "-o",
+        &output,
+    ]);
+    let told = serde_json::from_str(&told.success()).expect("JSON");
+    (output, told)
+}
+
+#[test]
+fn an_artifact_is_verified_with_and_without_its_model() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (artifact, told) = verified(&folder);
+    let model = argument(&golden("llama-mlx-q4-g64"));
+    assert_eq!(told["verified"]["verdict"], "pass");
+    schema::check(folder.path().join("artifact"));
+
+    let check = |more: &[&str], tokens: usize| {
+        let arguments = [&["verify", &artifact, "--json"], more].concat();
+        let report: Value = serde_json::from_str(&run(arguments).success()).expect("JSON");
+        assert_eq!(report["verdict"], "pass");
+        assert_eq!(report["tokens"], tokens);
+        let measured = report["executions"][0]["measurements"]
+            .as_array()
+            .expect("a list");
+        assert_eq!(measured.len(), 2, "{report}");
+    };
+    check(&[], 8);
+    check(&["--source", &model], 8);
+    check(
+        &[
+            "--source",
+            &model,
+            "--tokens",
+            "5,6,7",
+            "--device",
+            "local-task",
+        ],
+        3,
+    );
+
+    let refuse = |more: &[&str], code, parts: &[&str]| {
+        run([&["verify", &artifact], more].concat()).failure(code, parts);
+    };
+    refuse(&["--tokens", "5"], 2, &["--source"]);
+    refuse(
+        &["--source", &model, "--tokens", "999999"],
+        3,
+        &["below 320"],
+    );
+    let other = argument(&golden("llama"));
+    refuse(
+        &["--source", &other, "--tokens", "5"],
+        3,
+        &["digest", "llama"],
+    );
+    let long = vec!["1"; 33].join(",");
+    refuse(&["--source", &model, "--tokens", &long], 2, &["33", "32"]);
+    run(["verify", &model, "--source", &model]).failure(2, &["for artifacts"]);
+
+    let told = run(["inspect", &artifact]).success();
+    for part in [
+        "reference values of 8 tokens",
+        "decode_b2",
+        "sha256",
+        "prefill_16",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
+#[test]
+fn an_artifact_that_computes_something_else_is_told() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (artifact, _) = verified(&folder);
+    // Other reference values, sealed as if they were right.
+    let folder = folder.path().join("artifact");
+    let file = folder.join(CONTRACT);
+    let mut logits = std::fs::read(&file).expect("it is there");
+    let last = logits.len() - 4..;
+    let logit = f32::from_le_bytes(logits[last.clone()].try_into().expect("four bytes"));
+    logits[last].copy_from_slice(&(logit + 0.01).to_le_bytes());
+    std::fs::write(&file, &logits).expect("it is ours");
+    let path = folder.join(MANIFEST);
+    let manifest = std::fs::read(&path).expect("it is there");
+    let mut manifest: Manifest = serde_json::from_slice(&manifest).expect("a manifest");
+    let digest = Sha256::digest(&logits);
+    let part = manifest.parts.get_mut(CONTRACT).expect("a part");
+    part.sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    manifest.seal = manifest.digest();
+    let text = serde_json::to_vec(&manifest).expect("JSON");
+    std::fs::write(&path, text).expect("it is ours");
+    let ended = run(["verify", &artifact]);
+    assert_eq!(ended.code, Some(1), "{ended:#?}");
+    assert!(ended.stdout.contains("verdict: mismatch"), "{ended:#?}");
+
+    let demo = argument(&crate::demo::artifact());
+    run(["verify", &demo]).failure(3, &["--source", "--verify"]);
 }

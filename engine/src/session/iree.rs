@@ -5,7 +5,7 @@ use super::{Limits, Session, SessionError, Statistics};
 use mlxcel_ir::step::{Row, RowOutput, SequenceId, Ticket};
 use mlxcel_runtime_iree::{Artifact, Device, Error, Runtime};
 
-/// Rows that one step may have; they run one after the other.
+/// Rows that one step may have; the runtime makes as few calls of them as the artifact's functions allow.
 const ROWS: usize = 64;
 
 /// IREE's execution of an artifact.

@@ -3,6 +3,7 @@
 use crate::{MlirContext, MlirOperation};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::marker::PhantomData;
+use std::path::Path;
 use std::ptr;
 use std::sync::Mutex;
 
@@ -41,6 +42,7 @@ pub(crate) mod raw {
         fn ireeCompilerInvocationCreate(session: *mut Session) -> *mut Invocation;
         fn ireeCompilerInvocationDestroy(invocation: *mut Invocation);
         fn ireeCompilerInvocationEnableCallbackDiagnostics(invocation: *mut Invocation, flags: c_int, callback: DiagnosticCallback, user: *mut c_void);
+        fn ireeCompilerInvocationSetDumpCompilationPhasesTo(invocation: *mut Invocation, folder: *const c_char);
         fn ireeCompilerInvocationImportStealModule(invocation: *mut Invocation, module: MlirOperation) -> bool;
         fn ireeCompilerInvocationPipeline(invocation: *mut Invocation, pipeline: c_int) -> bool;
         fn ireeCompilerInvocationOutputVMBytecode(invocation: *mut Invocation, output: *mut Output) -> *mut Error;
@@ -130,7 +132,8 @@ impl Session {
         unsafe { raw::ireeCompilerSessionBorrowContext(self.0) }
     }
 
-    /// Compiles `module`, giving the messages to `report` as they come.
+    /// Compiles `module`, giving the messages to `report` as they come. With `phases`, a folder that exists,
+    /// the module after each phase is written to it as text.
     ///
     /// # Errors
     /// Which step failed; the reason went to `report`.
@@ -141,9 +144,13 @@ impl Session {
     pub unsafe fn compile(
         &self,
         module: MlirOperation,
+        phases: Option<&Path>,
         report: &mut (dyn FnMut(Diagnostic) + Send),
     ) -> Result<Executable, String> {
         let mut invocation = Invocation::new(self, report);
+        if let Some(folder) = phases {
+            invocation.dump_phases(folder)?;
+        }
         // SAFETY: the caller's.
         unsafe { invocation.import(module) }?;
         invocation.run()?;
@@ -203,6 +210,16 @@ impl<'a> Invocation<'a> {
             true => Ok(()),
             false => Err("the compiler refused the module".into()),
         }
+    }
+
+    fn dump_phases(&mut self, folder: &Path) -> Result<(), String> {
+        let folder = folder.to_str().and_then(|folder| CString::new(folder).ok());
+        let folder = folder.ok_or("the folder for phases has a name that is no text")?;
+        // SAFETY: the invocation is alive and copies the text.
+        unsafe {
+            raw::ireeCompilerInvocationSetDumpCompilationPhasesTo(self.handle, folder.as_ptr());
+        }
+        Ok(())
     }
 
     fn run(&mut self) -> Result<(), String> {

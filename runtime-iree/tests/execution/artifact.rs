@@ -1,7 +1,7 @@
 //! Artifacts that are damaged, edited or for another machine.
 
 use crate::toy;
-use mlxcel_frontend::artifact::{FORMAT, MANIFEST, MODULE, Manifest, WEIGHTS};
+use mlxcel_frontend::artifact::{CONTRACT, FORMAT, MANIFEST, MODULE, Manifest, WEIGHTS};
 use mlxcel_runtime_iree::{Artifact, Device, Error, Runtime};
 use serde_json::{Value, json};
 use std::fs;
@@ -52,7 +52,7 @@ fn opens_from_any_folder() {
     assert_eq!(runtime.context(), toy::CONTEXT);
     assert_eq!(runtime.vocabulary(), toy::VOCABULARY);
     let copy = tempfile::tempdir().unwrap();
-    for name in [MANIFEST, MODULE, WEIGHTS] {
+    for name in [MANIFEST, MODULE, WEIGHTS, CONTRACT] {
         fs::copy(folder.path().join(name), copy.path().join(name)).unwrap();
     }
     drop(folder);
@@ -98,7 +98,29 @@ fn refuses_an_edited_manifest() {
     check(
         "/vocabulary",
         json!(9),
-        "function `decode`, result 0 is tensor<1x8xf32>",
+        "contract: parts: `logits.f32` of 108 bytes",
+    );
+    check(
+        "/contract/budget",
+        json!(0),
+        "the budget 0 is not between 0 and 1",
+    );
+    check("/contract/budget", json!(1.5), "the budget 1.5 is not");
+    check("/contract/tokens", json!([]), "contract: 0 tokens");
+    check(
+        "/contract/tokens/1",
+        json!(8),
+        "contract: token 8 is outside",
+    );
+    check(
+        "/contract/tokens",
+        json!([1, 2]),
+        "`logits.f32` of 64 bytes",
+    );
+    check(
+        "/reference",
+        json!("/x"),
+        "`weights.safetensors` is a part as well",
     );
     check("/functions", json!([]), "functions: there are none");
     check(

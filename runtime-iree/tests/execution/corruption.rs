@@ -2,12 +2,12 @@
 
 use crate::artifact::load;
 use crate::toy;
-use mlxcel_frontend::artifact::{MANIFEST, MODULE, WEIGHTS};
+use mlxcel_frontend::artifact::{CONTRACT, MANIFEST, MODULE, WEIGHTS};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 
-const PARTS: [&str; 3] = [MANIFEST, MODULE, WEIGHTS];
+const PARTS: [&str; 4] = [MANIFEST, MODULE, WEIGHTS, CONTRACT];
 
 /// The bytes of a part after some damage, or none if the file is gone.
 type Damaged = Option<Vec<u8>>;
@@ -106,7 +106,7 @@ fn every_damaged_part_is_named() {
         }
         put(folder, part, &Some(bytes.clone()));
     }
-    for (first, second) in [(0, 1), (0, 2), (1, 2)] {
+    for (first, second) in [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3)] {
         put(folder, PARTS[first], &Some(whole[second].clone()));
         put(folder, PARTS[second], &Some(whole[first].clone()));
         check("swapped", &[PARTS[first], PARTS[second]]);

@@ -4,5 +4,6 @@
 mod artifact;
 mod corruption;
 mod module;
+mod ragged;
 mod sequences;
 mod toy;

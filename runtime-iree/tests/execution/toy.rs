@@ -6,7 +6,8 @@
 //! computed.
 
 use mlxcel_frontend::artifact::{
-    Buffer, Compiler, FORMAT, Function, MANIFEST, MODULE, Manifest, Part, WEIGHTS,
+    Buffer, CONTRACT, Compiler, Contract, FORMAT, Function, MANIFEST, MODULE, Manifest, Part,
+    WEIGHTS,
 };
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -53,14 +54,22 @@ pub(crate) fn choice(tokens: &[u32]) -> u32 {
 
 /// The compiled module, or `None`, with a message, where there is no compiler.
 ///
-/// Functions: `decode` and `prefill` (logits, token), `every` (logits after each of four tokens), the
-/// same with the prefix `recurrent_`, `scaled` (its argument times the first weight) and `unsigned`.
+/// Functions: `decode` and `prefill` (logits, token), `every` (logits after each of four tokens), `decode`
+/// and `prefill` for several rows ([`ROWS`]), the same with the prefix `recurrent_`, `scaled` (its argument times the first weight) and `unsigned`.
 pub(crate) fn module() -> Option<&'static [u8]> {
     static MODULE: OnceLock<Option<Vec<u8>>> = OnceLock::new();
-    MODULE.get_or_init(|| compile(&program())).as_deref()
+    let flags = [
+        "--iree-hal-target-device=local",
+        "--iree-hal-local-target-device-backends=llvm-cpu",
+        "--iree-llvmcpu-target-cpu=host",
+    ];
+    MODULE
+        .get_or_init(|| compile(&program(), &flags))
+        .as_deref()
 }
 
-fn compile(program: &str) -> Option<Vec<u8>> {
+/// The compiled `program`, or `None`, with a message, where there is no compiler.
+pub(crate) fn compile(program: &str, flags: &[&str]) -> Option<Vec<u8>> {
     let Some(compiler) = compiler() else {
         eprintln!("skipped: iree-compile is neither in .deps nor in PATH; run `cargo xtask setup`");
         return None;
@@ -70,13 +79,9 @@ fn compile(program: &str) -> Option<Vec<u8>> {
     let target = folder.path().join("toy.vmfb");
     std::fs::write(&source, program).unwrap();
     let output = Command::new(compiler)
-        .args([
-            "--iree-input-type=stablehlo",
-            "--iree-hal-target-device=local",
-            "--iree-hal-local-target-device-backends=llvm-cpu",
-            "--iree-llvmcpu-target-cpu=host",
-            "-o",
-        ])
+        .arg("--iree-input-type=stablehlo")
+        .args(flags)
+        .arg("-o")
         .arg(&target)
         .arg(&source)
         .output()
@@ -95,15 +100,20 @@ fn compiler() -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-fn program() -> String {
+/// The source of [`module`].
+pub(crate) fn program() -> String {
     let steps = [State::Cache, State::Memory].map(|state| {
         let steps = [
             ("decode", 1, false),
             ("prefill", 4, false),
             ("every", 4, true),
         ];
+        let batches = ROWS.map(|(name, rows, tokens)| batch(state, name, rows, tokens));
         steps
             .map(|(name, tokens, every)| step(state, name, tokens, every))
+            .into_iter()
+            .chain(batches)
+            .collect::<Vec<_>>()
             .join("\n")
     });
     format!(
@@ -171,6 +181,84 @@ fn step(state: State, name: &str, tokens: usize, every: bool) -> String {
         .replace("OUTPUTS", outputs)
         .replace("RESULTS", &results)
         .replace('T', &tokens.to_string())
+}
+
+/// The functions for several rows: what each does to a row, how many rows, of how many tokens.
+const ROWS: [(&str, usize, usize); 4] = [
+    ("decode", 2, 1),
+    ("decode", 4, 1),
+    ("prefill", 2, 4),
+    ("prefill", 4, 4),
+];
+
+/// The name of a function for several rows.
+fn batched(name: &str, rows: usize) -> String {
+    format!("{name}_b{rows}")
+}
+
+/// A function for `rows` rows, each of which goes through the function for one.
+fn batch(state: State, name: &str, rows: usize, tokens: usize) -> String {
+    let one = state.function(name);
+    let kept = |rows: usize| {
+        let shape = state.shape();
+        format!("tensor<{rows}x{}x1x{WIDTH}xf32>", shape[1])
+    };
+    let types = |rows: usize| {
+        [
+            format!("tensor<{rows}x{tokens}xi32>"),
+            format!("tensor<{rows}xi32>"),
+            format!("tensor<{rows}xi32>"),
+            kept(rows),
+        ]
+    };
+    let results = |rows: usize| {
+        let logits = format!("tensor<{rows}x{VOCABULARY}xf32>");
+        [logits, format!("tensor<{rows}xi32>"), kept(rows)]
+    };
+    let mut body = String::new();
+    for row in 0..rows {
+        let ranges = [
+            format!("0:{tokens}"),
+            String::new(),
+            String::new(),
+            format!("0:{}, 0:1, 0:{WIDTH}", state.shape()[1]),
+        ];
+        for (index, rest) in ranges.iter().enumerate() {
+            let comma = if rest.is_empty() { "" } else { ", " };
+            body += &format!(
+                "%a{row}_{index} = stablehlo.slice %a{index} [{row}:{}{comma}{rest}] : ({}) -> {}\n",
+                row + 1,
+                types(rows)[index],
+                types(1)[index],
+            );
+        }
+        let arguments: Vec<String> = (0..4).map(|index| format!("%a{row}_{index}")).collect();
+        body += &format!(
+            "%r{row}:3 = func.call @{one}({}) : ({}) -> ({})\n",
+            arguments.join(", "),
+            types(1).join(", "),
+            results(1).join(", "),
+        );
+    }
+    for index in 0..3 {
+        let parts: Vec<String> = (0..rows).map(|row| format!("%r{row}#{index}")).collect();
+        let kinds = vec![results(1)[index].clone(); rows];
+        body += &format!(
+            "%y{index} = stablehlo.concatenate {}, dim = 0 : ({}) -> {}\n",
+            parts.join(", "),
+            kinds.join(", "),
+            results(rows)[index],
+        );
+    }
+    let [tokens, start, length, kept] = types(rows);
+    format!(
+        "func.func @{}(%a0: {tokens}, %a1: {start}, %a2: {length}, %a3: {kept}) -> ({results}) {{
+           {body}
+           return %y0, %y1, %y2 : {results}
+         }}",
+        batched(&one, rows),
+        results = results(rows).join(", "),
+    )
 }
 
 /// One step; `T` stands for the number of tokens, `HIDDEN` for what gives the hidden states `%h` and
@@ -259,7 +347,26 @@ pub(crate) fn artifact_with(state: State) -> Option<tempfile::TempDir> {
         tokens,
         outputs: outputs.iter().map(|output| output.to_string()).collect(),
     };
-    let parts = [(MODULE, vmfb), (WEIGHTS, weights.as_slice())];
+    let several = ROWS.map(|(name, rows, tokens)| Function {
+        name: batched(&state.function(name), rows),
+        batch: rows,
+        ..function(name, tokens, &["logits", "token"])
+    });
+    let functions = [
+        function("decode", 1, &["logits", "token"]),
+        function("prefill", 4, &["logits", "token"]),
+        function("every", 4, &["logits"]),
+    ];
+    let tokens = vec![3, 1, 4];
+    let logits: Vec<u8> = logits(&tokens)
+        .iter()
+        .flat_map(|v| v.to_le_bytes())
+        .collect();
+    let parts = [
+        (MODULE, vmfb),
+        (WEIGHTS, weights.as_slice()),
+        (CONTRACT, logits.as_slice()),
+    ];
     let mut manifest = Manifest {
         format: FORMAT,
         mlxcel: "0".into(),
@@ -274,11 +381,7 @@ pub(crate) fn artifact_with(state: State) -> Option<tempfile::TempDir> {
         },
         context: CONTEXT,
         vocabulary: VOCABULARY,
-        functions: vec![
-            function("decode", 1, &["logits", "token"]),
-            function("prefill", 4, &["logits", "token"]),
-            function("every", 4, &["logits"]),
-        ],
+        functions: functions.into_iter().chain(several).collect(),
         buffers: vec![Buffer {
             name: "state.0".into(),
             dtype: "f32".into(),
@@ -288,6 +391,11 @@ pub(crate) fn artifact_with(state: State) -> Option<tempfile::TempDir> {
         dispatches: 0,
         kernels: 0,
         transient_bytes: 0,
+        contract: Some(Contract {
+            tokens,
+            budget: 1e-6,
+        }),
+        reference: None,
         parts: parts.map(|(name, bytes)| (name.into(), part(bytes))).into(),
         seal: String::new(),
     };

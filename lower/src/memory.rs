@@ -1,7 +1,7 @@
-//! How much memory the process took.
+//! How much memory a process took.
 
 /// Bytes that were resident at most, where the system tells.
-pub(crate) fn peak() -> Option<u64> {
+pub fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     parse(&status)
 }
