@@ -66,6 +66,17 @@ pub const KNOWN: &[Limitation] = &[
         case: include_str!("known/small_sine.mxg"),
     },
     Limitation {
+        name: "sum of thousands of equal numbers",
+        execution: || Box::new(MlxExecution::Operations),
+        cause: "MLX adds in a few lanes, one number after the other. Equal numbers are rounded the same way at \
+                each addition, so that the errors add up and do not cancel: 2.8e-4 for a softmax over 32,790 \
+                equal scores, twice the bound, which takes rounding errors for independent. An empty cache has \
+                equal scores; that of a text has not",
+        says: "",
+        ulp: None,
+        case: include_str!("known/equal_terms.mxg"),
+    },
+    Limitation {
         name: "sigmoid of f16 below -11",
         execution: || Box::new(MlxExecution::Operations),
         cause: "MLX computes 1 / (1 + e^-x) in f16, where e^-x is infinite below -11.09 and the result 0; \
