@@ -76,7 +76,9 @@ pub struct Distribution {
     pub delta_rms: f64,
     /// `exp` of the mean negative log-probability of the next tokens.
     pub perplexity: f64,
-    /// The same of the reference.
+    /// The 95% interval of the perplexity of texts of which this is a sample.
+    pub perplexity_interval: [f64; 2],
+    /// The perplexity of the reference.
     pub reference_perplexity: f64,
     /// Half the width of the 95% interval of the ratio of the two perplexities.
     pub ratio_interval: f64,
@@ -145,6 +147,8 @@ impl Positions {
         let delta = average(&|[x, r]| x - r);
         let square = average(&|[x, r]| (x - r).powi(2));
         let deviation = ((square - delta * delta).max(0.0) / total).sqrt();
+        let surprise = -average(&|[x, _]| *x);
+        let spread = 1.96 * (average(&|[x, _]| (x + surprise).powi(2)) / total).sqrt();
         Distribution {
             positions: self.0.len(),
             mean_divergence: mean(&|p| p.divergence),
@@ -153,7 +157,8 @@ impl Positions {
             same_top: mean(&|p| f64::from(u8::from(p.same_top))),
             top5_overlap: mean(&|p| p.overlap),
             delta_rms: square.sqrt(),
-            perplexity: (-average(&|[x, _]| *x)).exp(),
+            perplexity: surprise.exp(),
+            perplexity_interval: [(surprise - spread).exp(), (surprise + spread).exp()],
             reference_perplexity: (-average(&|[_, r]| *r)).exp(),
             ratio_interval: 1.96 * deviation,
             histogram,
@@ -214,6 +219,8 @@ mod tests {
         assert_eq!((equal.max_divergence, equal.same_top), (0.0, 1.0));
         assert_eq!((equal.top5_overlap, equal.histogram[0]), (1.0, 2));
         assert_eq!(equal.perplexity, equal.reference_perplexity);
+        let [low, high] = equal.perplexity_interval;
+        assert!(low <= equal.perplexity && equal.perplexity <= high);
         // A constant added to a row of logits changes no probability.
         let shifted: Vec<f64> = reference.iter().map(|x| x + 5.0).collect();
         assert!(summary(&shifted, &reference, &[]).max_divergence < 1e-15);

@@ -1,5 +1,6 @@
 //! The level of random graphs: interpreter, MLX, kernels and IREE on graphs that nobody wrote.
 
+use crate::bisect::{first_wrong, steps};
 use crate::case::Case;
 use crate::execution::{
     Execution, ExecutionError, Inputs, IreeExecution, MlxExecution, Observed, ReferenceExecution,
@@ -52,7 +53,9 @@ pub fn case(number: u64) -> Option<Case> {
 
 /// Checks an execution on a case; `None` where all is well.
 fn fault(case: &Case, execution: &dyn Execution) -> Option<String> {
-    match case.check(execution) {
+    let checked = known::expected(case, execution)
+        .and_then(|standard| Ok(standard.worst(&case.run(execution)?)));
+    match checked {
         Ok(Some(deviation)) if !deviation.within() => Some(deviation.to_string()),
         Ok(_) => None,
         Err(error) => {
@@ -140,7 +143,10 @@ pub fn run(amount: Amount, progress: &dyn Fn(&str)) -> (Vec<Level>, BTreeMap<&'s
             record(level, &case, *execution, &standard, outcome);
         }
         if index % stride == 0 && amount.compiled > 0 {
-            waiting.push((case, standard));
+            match known::expected(&case, &IreeExecution) {
+                Ok(standard) => waiting.push((case, standard)),
+                Err(error) => compiled.fail(Failure::new("interpreter", &case, error.to_string())),
+            }
         }
         if waiting.len() >= amount.batch {
             flush(&mut compiled, &mut waiting);
@@ -184,7 +190,16 @@ fn record(
     };
     if level.failures.len() > failed && level.failures.len() <= most {
         let small = smallest(case, execution);
-        if let (Some(reason), Some(last)) = (fault(&small, execution), level.failures.last_mut()) {
+        if let (Some(mut reason), Some(last)) =
+            (fault(&small, execution), level.failures.last_mut())
+        {
+            let passes = execution.name() == Passes.name();
+            if let Some(pass) = passes
+                .then(|| first_wrong(&small, &steps()).ok().flatten())
+                .flatten()
+            {
+                reason.push_str(&format!("; the first pass that changes it is `{pass}`"));
+            }
             *last = Failure::new(execution.name(), &small, reason);
         }
     }

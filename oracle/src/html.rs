@@ -17,11 +17,11 @@ h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}\
 .pass{background:#d9f2e3;color:#0b5c2e}.mismatch{background:#fbe0dc;color:#8c1d10}\
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.875rem}\
 td,th{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}\
-td:first-child,th:first-child{text-align:left}tr.over{background:#fbe0dc}\
+td:first-child,th:first-child{text-align:left}tr.over,td.over{background:#fbe0dc}\
 svg{width:100%;height:auto}svg text{font:11px system-ui,sans-serif;fill:#444}\
 details{margin:.5rem 0}summary{cursor:pointer;padding:.4rem 0}code{font-size:.875em}\
 @media(prefers-color-scheme:dark){body{background:#16181b;color:#e6e6e6}td,th{border-color:#333}\
-svg text{fill:#bbb}.pass{background:#113a24;color:#a6e6c0}.mismatch,tr.over{background:#4a1a14;color:#ffc9c1}}";
+svg text{fill:#bbb}.pass{background:#113a24;color:#a6e6c0}.mismatch,tr.over,td.over{background:#4a1a14;color:#ffc9c1}}";
 
 /// The page of a report.
 pub fn page(report: &Report) -> String {
@@ -95,38 +95,71 @@ fn findings(page: &mut String, report: &Report) {
     }
 }
 
+/// What stands in a row of the table of executions.
+type Cell = fn(&ExecutionReport) -> String;
+
+/// The rows of the table of executions, which are a column each: so it is as wide as a phone.
+const ROWS: [(&str, Cell); 12] = [
+    ("worst share of a budget", |e| {
+        format!("{:.1}%", worst(e) * 100.0)
+    }),
+    ("relative error of the logits", |e| {
+        let logits = e.measurements.last();
+        format!(
+            "{:.2e}",
+            logits.map_or(f64::NAN, |m| m.distance.relative_rms)
+        )
+    }),
+    ("KL divergence, mean", |e| {
+        format!("{:.1e}", e.distribution.mean_divergence)
+    }),
+    ("KL divergence, 99 of 100 below", |e| {
+        format!("{:.1e}", e.distribution.p99_divergence)
+    }),
+    ("KL divergence, largest", |e| {
+        format!("{:.1e}", e.distribution.max_divergence)
+    }),
+    ("same most likely token", |e| {
+        format!("{:.2}%", e.distribution.same_top * 100.0)
+    }),
+    ("overlap of the five most likely", |e| {
+        format!("{:.2}%", e.distribution.top5_overlap * 100.0)
+    }),
+    ("perplexity", |e| {
+        format!("{:.5}", e.distribution.perplexity)
+    }),
+    ("95% of texts like it", |e| {
+        let [low, high] = e.distribution.perplexity_interval;
+        format!("{low:.2} to {high:.2}")
+    }),
+    ("perplexity of the interpreter", |e| {
+        format!("{:.5}", e.distribution.reference_perplexity)
+    }),
+    ("their ratio, 1 ±", |e| {
+        format!("{:.1e}", e.distribution.ratio_interval)
+    }),
+    ("seconds", |e| format!("{:.1}", e.seconds)),
+];
+
+fn worst(execution: &ExecutionReport) -> f64 {
+    let shares = execution.measurements.iter().map(|m| m.share());
+    shares.fold(0.0, f64::max)
+}
+
 fn executions(page: &mut String, report: &Report) {
-    page.push_str(
-        "<h2>Executions</h2><div class=\"scroll\"><table><tr><th>execution</th><th>worst share</th>\
-         <th>logits error</th><th>KL mean</th><th>KL p99</th><th>KL max</th><th>same top</th><th>top 5</th>\
-         <th>perplexity</th><th>of the interpreter</th><th>ratio ±</th><th>seconds</th></tr>",
-    );
+    page.push_str("<h2>Executions</h2><div class=\"scroll\"><table><tr><th></th>");
     for execution in &report.executions {
-        let worst = execution
-            .measurements
-            .iter()
-            .map(|m| m.share())
-            .fold(0.0, f64::max);
-        let logits = execution.measurements.last();
-        let d = &execution.distribution;
-        let _ = write!(
-            page,
-            "<tr{}><td>{}</td><td>{:.1}%</td><td>{:.2e}</td><td>{:.1e}</td><td>{:.1e}</td><td>{:.1e}</td>\
-             <td>{:.2}%</td><td>{:.2}%</td><td>{:.5}</td><td>{:.5}</td><td>{:.1e}</td><td>{:.1}</td></tr>",
-            if worst > 1.0 { " class=\"over\"" } else { "" },
-            escaped(&execution.execution),
-            worst * 100.0,
-            logits.map_or(f64::NAN, |m| m.distance.relative_rms),
-            d.mean_divergence,
-            d.p99_divergence,
-            d.max_divergence,
-            d.same_top * 100.0,
-            d.top5_overlap * 100.0,
-            d.perplexity,
-            d.reference_perplexity,
-            d.ratio_interval,
-            execution.seconds,
-        );
+        let _ = write!(page, "<th>{}</th>", escaped(&execution.execution));
+    }
+    page.push_str("</tr>");
+    for (index, (name, cell)) in ROWS.iter().enumerate() {
+        let _ = write!(page, "<tr><td>{name}</td>");
+        for execution in &report.executions {
+            let over = index == 0 && worst(execution) > 1.0;
+            let class = if over { " class=\"over\"" } else { "" };
+            let _ = write!(page, "<td{class}>{}</td>", escaped(&cell(execution)));
+        }
+        page.push_str("</tr>");
     }
     page.push_str("</table></div>");
 }

@@ -2,15 +2,19 @@
 
 use crate::fuzz::{self, Amount};
 use crate::summary::Level;
-use crate::{known, mutation, sweep};
+use crate::{field, known, lengths, mutation, relations, repeats, sweep};
 
 /// How much to try.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Random graphs.
     pub random: Amount,
+    /// Bugs that are put into what IREE compiles.
+    pub bugs: usize,
     /// Single ops that are compiled.
     pub ops: usize,
+    /// The power of two up to which prompts of lengths around powers of two are tried.
+    pub longest: usize,
 }
 
 impl Effort {
@@ -20,11 +24,12 @@ impl Effort {
             random: Amount {
                 first: 0,
                 graphs: 2000,
-                // Compiled random graphs find faults of IREE that are not declared yet: for `deep`.
-                compiled: 0,
+                compiled: 50,
                 batch: 50,
             },
+            bugs: 7,
             ops: 60,
+            longest: 1024,
         }
     }
 
@@ -37,7 +42,9 @@ impl Effort {
                 compiled: 1000,
                 batch: 50,
             },
+            bugs: usize::MAX,
             ops: 1000,
+            longest: 4096,
         }
     }
 }
@@ -60,11 +67,22 @@ pub const LEVELS: &[(&str, Run)] = &[
     ("ops", ops),
     ("numbers", numbers),
     ("random", random),
+    ("relations", |_, _| lines(relations::run())),
+    ("lengths", |effort, _| lines(lengths::run(effort.longest))),
+    ("determinism", |_, _| lines(repeats::run())),
+    ("field", |_, _| lines(field::run())),
     ("limitations", limitations),
 ];
 
-fn bugs(_: &Effort, _: &dyn Fn(&str)) -> Outcome {
-    let (levels, table) = mutation::run();
+fn lines(levels: Vec<Level>) -> Outcome {
+    Outcome {
+        levels,
+        notes: vec![],
+    }
+}
+
+fn bugs(effort: &Effort, _: &dyn Fn(&str)) -> Outcome {
+    let (levels, table) = mutation::run(effort.bugs);
     Outcome {
         levels,
         notes: table.lines().map(str::to_string).collect(),
@@ -72,24 +90,23 @@ fn bugs(_: &Effort, _: &dyn Fn(&str)) -> Outcome {
 }
 
 fn ops(effort: &Effort, progress: &dyn Fn(&str)) -> Outcome {
-    Outcome {
-        levels: sweep::run(effort.ops, effort.random.batch, progress),
-        notes: vec![],
-    }
+    let (levels, classes) = sweep::run(effort.ops, effort.random.batch, progress);
+    let shares = classes
+        .iter()
+        .map(|(op, (share, execution))| format!("{op} {:.1}% ({execution})", share * 100.0));
+    let notes = vec![format!(
+        "worst share of each op's bound: {}",
+        shares.collect::<Vec<_>>().join(", ")
+    )];
+    Outcome { levels, notes }
 }
 
 fn numbers(_: &Effort, _: &dyn Fn(&str)) -> Outcome {
-    Outcome {
-        levels: sweep::exhaustive(),
-        notes: vec![],
-    }
+    lines(sweep::exhaustive())
 }
 
 fn limitations(_: &Effort, _: &dyn Fn(&str)) -> Outcome {
-    Outcome {
-        levels: vec![known::run()],
-        notes: vec![],
-    }
+    lines(vec![known::run()])
 }
 
 fn random(effort: &Effort, progress: &dyn Fn(&str)) -> Outcome {

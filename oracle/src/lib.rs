@@ -21,21 +21,27 @@
 //! Start reading at [`verify()`] for models, at [`fuzz`] for random graphs; [`levels`] lists what
 //! `cargo xtask oracle` runs.
 
+pub mod bisect;
 pub mod budget;
 pub mod case;
 pub mod compare;
 pub mod contract;
 pub mod execution;
 pub mod fault;
+pub mod field;
 pub mod fuzz;
 pub mod html;
 pub mod known;
+pub mod lengths;
 pub mod levels;
 pub mod localise;
 pub mod model;
 pub mod mutation;
 pub mod reduce;
+pub mod relations;
+pub mod repeats;
 pub mod report;
+pub mod rows;
 pub mod standard;
 pub mod summary;
 pub mod sweep;

@@ -5,8 +5,10 @@
 //! other.
 
 use crate::case::Case;
-use crate::execution::{Execution, ExecutionError, MlxExecution};
+use crate::execution::{Execution, ExecutionError, IreeExecution, MlxExecution};
+use crate::known;
 use crate::localise::{local, watched};
+use crate::standard::Deviation;
 use crate::summary::{Failure, Level};
 use crate::toy;
 use mlxcel_ir::{
@@ -565,8 +567,16 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Whether the execution was blamed at all.
+    /// Whether this is the graph as it is.
+    fn honest(&self) -> bool {
+        self.node.is_empty()
+    }
+
+    /// Whether the execution was blamed at all; of the graph as it is, that it was not.
     pub fn caught(&self) -> bool {
+        if self.honest() {
+            return self.blamed.is_empty();
+        }
         self.blamed
             .iter()
             .any(|(execution, ..)| *execution == self.execution)
@@ -574,9 +584,13 @@ impl Trial {
 
     /// Whether it alone was blamed, at the node alone.
     pub fn located(&self) -> bool {
-        matches!(&self.blamed[..], [(execution, node, _)] if *execution == self.execution && node == self.node)
+        self.honest() && self.blamed.is_empty()
+            || matches!(&self.blamed[..], [(execution, node, _)] if *execution == self.execution && node == self.node)
     }
 }
+
+/// Trials, or what could not be built, compiled or run.
+pub type Trials = Result<Vec<Trial>, Box<dyn std::error::Error>>;
 
 /// The nodes of an execution that are wrong by themselves.
 fn blamed(
@@ -607,7 +621,7 @@ fn blamed(
 ///
 /// # Errors
 /// If an execution cannot run at all.
-pub fn trials() -> Result<Vec<Trial>, Box<dyn std::error::Error>> {
+pub fn trials() -> Trials {
     let case = toy::decoder()?;
     let honest = watched(&case.graph);
     let data = case.data();
@@ -650,6 +664,62 @@ pub fn trials() -> Result<Vec<Trial>, Box<dyn std::error::Error>> {
     Ok(trials)
 }
 
+/// Graphs that one run of the compiler takes.
+const BATCH: usize = 8;
+
+/// Puts `count` of the bugs in nodes, spread evenly, into what IREE compiles. The first trial is of the
+/// graph as it is, where nothing may be blamed; its kind is `none`.
+///
+/// # Errors
+/// If a graph cannot be built, compiled or run.
+pub fn compiled_trials(count: usize) -> Trials {
+    let case = toy::decoder()?;
+    let edits: Vec<(&'static str, &'static str, Edit)> = BUGS
+        .iter()
+        .filter_map(|(kind, node, bug)| match bug {
+            Bug::Node(edit) => Some((*kind, *node, *edit)),
+            Bug::Weight(..) => None,
+        })
+        .collect();
+    let count = count.min(edits.len());
+    let mut given = vec![("none", "", watched(&case.graph))];
+    for index in 0..count {
+        let (kind, node, edit) = edits[index * edits.len() / count];
+        given.push((kind, node, mutated(&case.graph, node, edit)?));
+    }
+    let data = case.data();
+    let inputs = data.named();
+    let weights: Arc<dyn WeightSource> = data.weights.clone();
+    let mut trials = vec![];
+    for batch in given.chunks(BATCH) {
+        // Weights and inputs follow from their names, so that these are the case's own.
+        let cases: Vec<Case> = batch
+            .iter()
+            .map(|(.., graph)| Case {
+                graph: graph.clone(),
+                ..case.clone()
+            })
+            .collect();
+        let outcomes = IreeExecution.run_batch(&cases.iter().collect::<Vec<_>>());
+        for ((kind, node, _), outcome) in batch.iter().zip(outcomes) {
+            let nodes = local(&case.graph, &case.bindings, &weights, &inputs, &outcome?)?;
+            let wrong = nodes.into_iter().filter(|node| !node.deviation.within());
+            trials.push(Trial {
+                kind,
+                node,
+                execution: IreeExecution.name(),
+                blamed: wrong
+                    .map(|node| {
+                        let Deviation { output, share, .. } = node.deviation;
+                        (IreeExecution.name(), output, share)
+                    })
+                    .collect(),
+            });
+        }
+    }
+    Ok(trials)
+}
+
 /// What stands above the table in the book.
 pub const INTRODUCTION: &str = "\
 # Injected bugs
@@ -687,42 +757,49 @@ pub fn table(trials: &[Trial]) -> String {
     table
 }
 
-/// Runs the level.
-pub fn run() -> (Vec<Level>, String) {
-    let begin = Instant::now();
-    let (mut caught, mut located) = (
-        Level::new("bugs caught"),
-        Level::new("bugs located exactly"),
-    );
+/// Runs the level: every bug on MLX or kernels, and `compiled` of them on IREE.
+pub fn run(compiled: usize) -> (Vec<Level>, String) {
+    let mut levels = vec![];
     let mut told = String::new();
-    match trials() {
-        Err(error) => caught.fail(Failure {
-            execution: "oracle".into(),
-            reason: error.to_string(),
+    let mut hold = |name: &str, run: &dyn Fn() -> Trials| {
+        let begin = Instant::now();
+        let trials = run();
+        let mut caught = Level::new(format!("bugs caught, {name}"));
+        let mut located = Level::new(format!("bugs located exactly, {name}"));
+        match trials {
+            Err(error) => caught.fail(Failure {
+                execution: "oracle".into(),
+                reason: known::full(&*error),
+                case: String::new(),
+            }),
+            Ok(trials) => {
+                for trial in &trials {
+                    count(&mut caught, trial, trial.caught());
+                    count(&mut located, trial, trial.located());
+                }
+                told.push_str(&table(&trials));
+            }
+        }
+        caught.seconds = begin.elapsed().as_secs_f64();
+        levels.extend([caught, located]);
+    };
+    hold("mlx and kernels", &trials);
+    if compiled > 0 {
+        hold("iree-cpu", &|| compiled_trials(compiled));
+    }
+    (levels, told)
+}
+
+fn count(level: &mut Level, trial: &Trial, holds: bool) {
+    match holds {
+        true => level.pass(0.0, String::new),
+        false => level.fail(Failure {
+            execution: trial.execution.into(),
+            reason: format!(
+                "{} at `{}`: blamed {:?}",
+                trial.kind, trial.node, trial.blamed
+            ),
             case: String::new(),
         }),
-        Ok(trials) => {
-            for trial in &trials {
-                for (level, holds) in [
-                    (&mut caught, trial.caught()),
-                    (&mut located, trial.located()),
-                ] {
-                    match holds {
-                        true => level.pass(0.0, String::new),
-                        false => level.fail(Failure {
-                            execution: trial.execution.into(),
-                            reason: format!(
-                                "{} at `{}`: blamed {:?}",
-                                trial.kind, trial.node, trial.blamed
-                            ),
-                            case: String::new(),
-                        }),
-                    }
-                }
-            }
-            told = table(&trials);
-        }
     }
-    caught.seconds = begin.elapsed().as_secs_f64();
-    (vec![caught, located], told)
 }

@@ -106,7 +106,7 @@ pub fn deviation(name: &str, tensor: &Tensor<Bounded>, observed: &Observed) -> D
         return worst;
     }
     let limit = limit(tensor.dtype);
-    let exact = |value: f64| Bounded { value, error: 0.0 };
+    let exact = Bounded::exact;
     let mut check = |index: usize, expected: Bounded, found: f64| {
         let share = share(expected, found, limit);
         if share > worst.share || (index == 0 && share == worst.share) {
@@ -131,7 +131,7 @@ pub fn deviation(name: &str, tensor: &Tensor<Bounded>, observed: &Observed) -> D
 
 /// The distance of `found` from `expected` as a share of the bound.
 fn share(expected: Bounded, found: f64, limit: f64) -> f64 {
-    let Bounded { value, error } = expected;
+    let Bounded { value, error, .. } = expected;
     let same = found == value || (found.is_nan() && value.is_nan());
     if same || error.is_infinite() {
         return 0.0;
@@ -157,7 +157,12 @@ mod tests {
     #[test]
     fn shares() {
         let check = |value: f64, error: f64, found: f64, expect: f64| {
-            let found = share(Bounded { value, error }, found, 65504.0);
+            let expected = Bounded {
+                value,
+                error,
+                terms: 0,
+            };
+            let found = share(expected, found, 65504.0);
             assert_eq!(found, expect, "{value} {error}");
         };
         check(1.0, 0.5, 1.25, 0.5);

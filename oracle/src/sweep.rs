@@ -12,6 +12,7 @@ use mlxcel_ir::{
     Reduction, RopeScaling, StateDecl, StateKind, TensorType, ValueId, WeightDecl, WeightFormat,
     WeightId, WeightSource,
 };
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -384,8 +385,22 @@ fn heads(cases: &mut Cases) {
     }
 }
 
+/// The worst share of its bound that each op reached, and on which execution.
+pub type Classes = BTreeMap<&'static str, (f64, &'static str)>;
+
+/// Keeps the worst of an op.
+fn judge(classes: &mut Classes, case: &Case, execution: &dyn Execution, share: f64) {
+    if let Some(node) = case.graph.nodes.last() {
+        let worst = classes.entry(node.op.info().name).or_insert((0.0, "none"));
+        if share > worst.0 && share.is_finite() {
+            *worst = (share, execution.name());
+        }
+    }
+}
+
 /// Runs every case on MLX and kernels, and `compiled` of them, spread evenly, on IREE.
-pub fn run(compiled: usize, batch: usize, progress: &dyn Fn(&str)) -> Vec<Level> {
+pub fn run(compiled: usize, batch: usize, progress: &dyn Fn(&str)) -> (Vec<Level>, Classes) {
+    let mut classes = Classes::new();
     let cases = cases();
     progress(&format!("{} ops", cases.len()));
     let executions: [&dyn Execution; 2] = [&MlxExecution::Operations, &MlxExecution::Kernels];
@@ -412,28 +427,37 @@ pub fn run(compiled: usize, batch: usize, progress: &dyn Fn(&str)) -> Vec<Level>
             let begin = Instant::now();
             let outcome = case.run(*execution);
             level.seconds += begin.elapsed().as_secs_f64();
+            if let Ok(Some(worst)) = outcome.as_ref().map(|found| standard.worst(found)) {
+                judge(&mut classes, case, *execution, worst.share);
+            }
             level.record(case, *execution, &standard, outcome);
         }
         if compiled > 0 && index % stride == 0 {
-            waiting.push((case, standard));
+            match known::expected(case, &IreeExecution) {
+                Ok(standard) => waiting.push((case, standard)),
+                Err(error) => iree.fail(Failure::new("interpreter", case, known::full(&error))),
+            }
         }
         if waiting.len() >= batch {
-            flush(&mut iree, &mut waiting);
+            flush(&mut iree, &mut waiting, &mut classes);
         }
     }
-    flush(&mut iree, &mut waiting);
+    flush(&mut iree, &mut waiting, &mut classes);
     if compiled > 0 {
         levels.push(iree);
     }
-    levels
+    (levels, classes)
 }
 
-fn flush(level: &mut Level, waiting: &mut Vec<(&Case, Standard)>) {
+fn flush(level: &mut Level, waiting: &mut Vec<(&Case, Standard)>, classes: &mut Classes) {
     let begin = Instant::now();
     let cases: Vec<&Case> = waiting.iter().map(|(case, _)| *case).collect();
     let outcomes = IreeExecution.run_batch(&cases);
     level.seconds += begin.elapsed().as_secs_f64();
     for ((case, standard), outcome) in waiting.drain(..).zip(outcomes) {
+        if let Ok(Some(worst)) = outcome.as_ref().map(|found| standard.worst(found)) {
+            judge(classes, case, &IreeExecution, worst.share);
+        }
         level.record(case, &IreeExecution, &standard, outcome);
     }
 }

@@ -1,9 +1,10 @@
-//! A small decoder with one of everything, on which the oracle itself is tested.
+//! Small decoders with one of everything: what the oracle is tested on, and what is run step by step.
 
 use crate::case::Case;
 use mlxcel_ir::{
-    Activation, Bindings, BuildError, Builder, DType, Dim, Mask, Pairing, RopeScaling, StateDecl,
-    StateId, StateKind, Symbol, TensorType, ValueId, WeightDecl, WeightFormat, WeightId, step,
+    Activation, Bindings, BuildError, Builder, DType, Dim, Graph, Mask, Pairing, RopeScaling,
+    StateDecl, StateId, StateKind, Symbol, TensorType, ValueId, WeightDecl, WeightFormat, WeightId,
+    step,
 };
 
 /// Width of the hidden state.
@@ -11,13 +12,46 @@ const WIDTH: usize = 32;
 /// Heads, heads of keys and values, and their width.
 const HEADS: [usize; 3] = [4, 2, 8];
 /// Tokens that there are; the inputs of a [`Case`] are below.
-const VOCABULARY: usize = 7;
+pub const VOCABULARY: usize = 7;
 
 struct Toy {
     builder: Builder,
     start: ValueId,
     length: ValueId,
+    form: Form,
 }
+
+/// Where logits come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Head {
+    /// A matrix of their own.
+    #[default]
+    Own,
+    /// The table of embeddings.
+    Tied,
+    /// A copy of the table, [`COPY`].
+    Copied,
+}
+
+/// What a decoder of this module is like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Form {
+    /// Where its logits come from.
+    pub head: Head,
+    /// Whether its first projection has a low-rank adapter of scale 0.
+    pub adapter: bool,
+    /// Whether tokens also attend to later ones, so that it cannot be run step by step.
+    pub mutual: bool,
+    /// Whether there are logits after each token, and not only after the last.
+    pub all: bool,
+}
+
+/// The name of the table of embeddings.
+pub const TABLE: &str = "embedding";
+/// The name of its copy.
+pub const COPY: &str = "copy";
+/// Rank of the adapter.
+const RANK: usize = 4;
 
 type Built = Result<ValueId, BuildError>;
 
@@ -76,6 +110,24 @@ impl Toy {
         self.named(name, y)
     }
 
+    /// `y` with what a low-rank adapter of scale 0 makes of `x` added.
+    fn adapted(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        y: ValueId,
+        [outputs, inputs]: [usize; 2],
+    ) -> Built {
+        let down = self.dense(&format!("{name}.a"), &[RANK, inputs]);
+        let up = self.dense(&format!("{name}.b"), &[outputs, RANK]);
+        let low = self.builder.linear(x, down, None)?;
+        let change = self.builder.linear(low, up, None)?;
+        let ty = self.builder.ty(change).clone();
+        let scale = self.builder.constant(0.0, ty.dtype, ty.shape)?;
+        let change = self.builder.multiply(change, scale)?;
+        self.builder.add(y, change)
+    }
+
     /// `x` in heads of a width.
     fn heads(&mut self, name: &str, x: ValueId, heads: usize, width: usize) -> Built {
         let [b, t] = [Symbol::B, Symbol::T].map(Dim::Symbol);
@@ -98,6 +150,10 @@ impl Toy {
         let normal = self.builder.rms_norm(x, Some(weight), 1e-6, 1.0);
         let normal = self.named("0.norm", normal)?;
         let q = self.linear("0.q", normal, [heads * width, WIDTH], true)?;
+        let q = match self.form.adapter {
+            true => self.adapted("0.q", normal, q, [heads * width, WIDTH])?,
+            false => q,
+        };
         let k = self.linear("0.k", normal, [kv_heads * width, WIDTH], false)?;
         let v = self.linear("0.v", normal, [kv_heads * width, WIDTH], false)?;
         let q = self.heads("0.q.heads", q, heads, width)?;
@@ -268,17 +324,22 @@ impl Toy {
         let learned = self.named("2.delta", learned)?;
         let both = self.builder.add(read, learned);
         let both = self.named("2.both", both)?;
-        let mutual = self
-            .builder
-            .mutual_attention(both, query, query, length, 0.5, Some(3));
-        let mutual = self.named("2.mutual", mutual)?;
-        let mutual = self.joined("2.joined", mutual)?;
-        let x = self.builder.add(x, mutual);
+        let mixed = match self.form.mutual {
+            true => {
+                let mutual =
+                    self.builder
+                        .mutual_attention(both, query, query, length, 0.5, Some(3));
+                self.named("2.mutual", mutual)?
+            }
+            false => both,
+        };
+        let mixed = self.joined("2.joined", mixed)?;
+        let x = self.builder.add(x, mixed);
         self.named("2.hidden", x)
     }
 
     fn model(&mut self, tokens: ValueId) -> Result<(), BuildError> {
-        let table = self.dense("embedding", &[VOCABULARY, WIDTH]);
+        let table = self.dense(TABLE, &[VOCABULARY, WIDTH]);
         let x = self.builder.embedding(tokens, table);
         let x = self.named("embedding", x)?;
         let ty = self.builder.ty(x).clone();
@@ -291,24 +352,43 @@ impl Toy {
         let weight = self.dense("norm.weight", &[WIDTH]);
         let x = self.builder.rms_norm(x, Some(weight), 1e-6, 0.0);
         let x = self.named("norm", x)?;
+        let x = match self.form.all {
+            true => x,
+            false => self.last(x)?,
+        };
+        let logits = match self.form.head {
+            Head::Own => self.linear("head", x, [VOCABULARY, WIDTH], true)?,
+            Head::Tied => self.builder.linear(x, table, None)?,
+            Head::Copied => {
+                let copy = self.dense(COPY, &[VOCABULARY, WIDTH]);
+                self.builder.linear(x, copy, None)?
+            }
+        };
+        let capped = self.builder.tanh(logits);
+        let capped = self.named("capped", capped)?;
+        self.builder.output(step::LOGITS, capped);
+        if !self.form.mutual && !self.form.all {
+            let token = self.builder.argmax(capped)?;
+            self.builder.output(step::TOKEN, token);
+        }
+        Ok(())
+    }
+
+    /// The row of the last token.
+    fn last(&mut self, x: ValueId) -> Built {
         let one = self.builder.ty(self.length).clone();
         let one = self.builder.constant(1.0, one.dtype, one.shape)?;
         let last = self.builder.subtract(self.length, one)?;
         let x = self.builder.take_row(x, last);
-        let x = self.named("last", x)?;
-        let logits = self.linear("head", x, [VOCABULARY, WIDTH], true)?;
-        let capped = self.builder.tanh(logits);
-        let capped = self.named("capped", capped)?;
-        self.builder.output("logits", capped);
-        Ok(())
+        self.named("last", x)
     }
 }
 
-/// The decoder, run on two rows of twelve tokens.
+/// The graph of a decoder.
 ///
 /// # Errors
 /// If the graph is not as the op table wants it, which is a fault of this file.
-pub fn decoder() -> Result<Case, BuildError> {
+pub fn graph(form: Form) -> Result<Graph, BuildError> {
     let mut builder = Builder::new("toy");
     let [b, t] = [Symbol::B, Symbol::T].map(Dim::Symbol);
     let tokens = builder.input(step::TOKENS, TensorType::new(DType::I32, [b, t]));
@@ -318,10 +398,23 @@ pub fn decoder() -> Result<Case, BuildError> {
         builder,
         start,
         length,
+        form,
     };
     toy.model(tokens)?;
+    Ok(toy.builder.finish())
+}
+
+/// The decoder with everything, run on two rows of twelve tokens.
+///
+/// # Errors
+/// As [`graph`].
+pub fn decoder() -> Result<Case, BuildError> {
+    let form = Form {
+        mutual: true,
+        ..Form::default()
+    };
     Ok(Case {
-        graph: toy.builder.finish(),
+        graph: graph(form)?,
         bindings: Bindings::new()
             .with(Symbol::B, 2)
             .with(Symbol::T, 12)

@@ -45,49 +45,109 @@ fn the_page_needs_nothing_else() {
     assert!(bad.contains("class=\"mismatch\"") && bad.contains("<code>layers.1.up</code>"));
 }
 
+/// The headings of a page, which do not depend on the machine as its numbers do.
+fn headings(page: &str) -> Vec<&str> {
+    let parts = page.split("<h2>").skip(1);
+    parts
+        .filter_map(|part| part.split("</h2>").next())
+        .collect()
+}
+
+/// The book shows a page that passes and one that fails.
 #[test]
-fn a_browser_shows_it_on_a_phone() {
+fn the_book_has_an_example_of_each() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/numerics/examples");
+    for (name, page, mark) in [
+        ("pass", page(None, Verdict::Pass), "class=\"pass\""),
+        ("mismatch", faulty(), "class=\"mismatch\""),
+    ] {
+        let file = std::path::Path::new(folder).join(format!("{name}.html"));
+        if std::env::var_os("MLXCEL_BLESS").is_some() {
+            std::fs::create_dir_all(folder).unwrap();
+            std::fs::write(&file, &page).unwrap();
+        }
+        let kept = std::fs::read_to_string(&file).unwrap();
+        assert!(
+            kept.contains(mark) && headings(&kept) == headings(&page),
+            "{} is of another version; MLXCEL_BLESS=1 writes it",
+            file.display()
+        );
+    }
+}
+
+/// A browser that runs, or `None`, with a word about it.
+fn browser() -> Option<String> {
     let given = std::env::var(BROWSER).ok();
     let names = given.as_deref().into_iter().chain(BROWSERS);
     let runs = |name: &&str| {
         let version = Command::new(name).arg("--version").output();
         version.is_ok_and(|output| output.status.success())
     };
-    let Some(browser) = names.into_iter().find(runs) else {
+    let found = names.into_iter().find(runs).map(str::to_string);
+    if found.is_none() {
         eprintln!("skipped: there is no Chromium; install one, or set {BROWSER} to it");
-        return;
-    };
+    }
+    found
+}
+
+/// Runs a browser on a page; what it prints, and the picture that it takes if it is told to.
+fn shown(browser: &str, page: &str, size: [u32; 2], picture: bool) -> (String, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
-    let (page, picture) = (
-        folder.path().join("page.html"),
-        folder.path().join("page.png"),
-    );
-    std::fs::write(&page, faulty()).unwrap();
-    let output = Command::new(browser)
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--hide-scrollbars",
-        ])
-        .arg("--window-size=390,1600")
-        .arg(format!(
-            "--user-data-dir={}",
-            folder.path().join("profile").display()
-        ))
-        .arg(format!("--screenshot={}", picture.display()))
-        .arg(format!("file://{}", page.display()))
+    let [file, profile, image] =
+        ["page.html", "profile", "page.png"].map(|name| folder.path().join(name));
+    std::fs::write(&file, page).unwrap();
+    let mut command = Command::new(browser);
+    command.args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+    ]);
+    command.arg(format!("--window-size={},{}", size[0], size[1]));
+    command.arg(format!("--user-data-dir={}", profile.display()));
+    match picture {
+        true => command.arg(format!("--screenshot={}", image.display())),
+        false => command.arg("--dump-dom"),
+    };
+    let output = command
+        .arg(format!("file://{}", file.display()))
         .output()
         .unwrap();
-    let picture = std::fs::read(&picture)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
-    assert_eq!(&picture[..8], b"\x89PNG\r\n\x1a\n");
-    let width = u32::from_be_bytes(picture[16..20].try_into().unwrap());
-    assert!((390..=500).contains(&width), "{width}");
-    // An empty page of this size compresses to a few kilobytes.
-    assert!(
-        picture.len() > 20_000,
-        "only {} bytes: nothing is shown",
-        picture.len()
-    );
+    let taken = std::fs::read(&image).unwrap_or_default();
+    if picture && taken.is_empty() {
+        panic!("no picture: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    (String::from_utf8_lossy(&output.stdout).into(), taken)
+}
+
+#[test]
+fn a_browser_shows_it() {
+    let Some(browser) = browser() else { return };
+    let page = faulty();
+    for size in [[390, 1600], [1200, 1600]] {
+        let (_, picture) = shown(&browser, &page, size, true);
+        assert_eq!(&picture[..8], b"\x89PNG\r\n\x1a\n");
+        let width = u32::from_be_bytes(picture[16..20].try_into().unwrap());
+        // A browser's window has a smallest width.
+        assert!((size[0]..=size[0].max(500)).contains(&width), "{width}");
+        // An empty page of this size compresses to a few kilobytes.
+        let bytes = picture.len();
+        assert!(bytes > 20_000, "only {bytes} bytes: nothing is shown");
+    }
+}
+
+/// As narrow as a phone, the page is not wider than its window.
+#[test]
+fn nothing_stands_beside_a_phone() {
+    let Some(browser) = browser() else { return };
+    for page in [page(None, Verdict::Pass), faulty()] {
+        let quoted = page.replace('&', "&amp;").replace('"', "&quot;");
+        let frame = format!(
+            "<!doctype html><title>not shown</title><iframe style=\"width:390px;height:900px;border:0\" \
+             onload=\"document.title='width '+this.contentDocument.documentElement.scrollWidth\" \
+             srcdoc=\"{quoted}\"></iframe>"
+        );
+        let (dom, _) = shown(&browser, &frame, [800, 1000], false);
+        assert!(dom.contains("<title>width 390</title>"), "{}", &dom[..200]);
+    }
 }

@@ -1,11 +1,15 @@
 //! The oracle's levels, small; `cargo xtask oracle` runs them in full.
 
 use mlxcel_ir::Op;
+use mlxcel_ir::step::Want;
 use mlxcel_oracle::case::Case;
 use mlxcel_oracle::fuzz;
 use mlxcel_oracle::known::{KNOWN, present};
 use mlxcel_oracle::mutation;
 use mlxcel_oracle::reduce::reduce;
+use mlxcel_oracle::rows::{self, Decoder, Text};
+use mlxcel_oracle::toy::Head;
+use mlxcel_oracle::{relations, repeats};
 use std::collections::BTreeSet;
 
 /// Without this, a generator whose graphs are all dropped would pass everything.
@@ -104,5 +108,30 @@ fn injected_bugs_are_located() {
 fn declared_limitations_are_there() {
     for known in KNOWN {
         assert_eq!(present(known), Ok(true), "{}: {}", known.name, known.cause);
+    }
+}
+
+/// Ways to run a text, lengths and repetitions, small; the program runs them in full.
+#[test]
+fn ways_to_run_a_text_agree() {
+    for level in relations::run().into_iter().chain(repeats::run()) {
+        assert!(level.passed(), "{level}\n{:?}", level.failures);
+    }
+}
+
+/// A step that forgets a token is seen: without this, a level that compares nothing would pass.
+#[test]
+fn a_text_of_another_token_is_another_text() {
+    let decoder = Decoder::new(Head::Own, false).unwrap();
+    let text = Text::new(&decoder, 20, 1).unwrap();
+    let (_, mut session) = decoder.sessions(32).unwrap().remove(2);
+    let mut wrong = text.tokens.clone();
+    wrong[3] = (wrong[3] + 1) % 7;
+    for (tokens, right) in [(&text.tokens, true), (&wrong, false)] {
+        let sequence = session.create().unwrap();
+        let rows = [(sequence, &tokens[..])];
+        let logits = rows::step(&mut *session, &rows, Want::Logits).unwrap();
+        let share = text.share(19, &logits[0]);
+        assert_eq!(share <= 1.0, right, "{share}");
     }
 }

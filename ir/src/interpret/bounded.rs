@@ -25,22 +25,28 @@ pub mod ulp {
     pub const DIVIDE: f64 = 2.5;
     /// Of a square root.
     pub const SQRT: f64 = 3.0;
-    /// Of `e^x`, besides one for each unit of `|x|`: where it is computed as a power of two, `x log2 e`
-    /// is rounded, and so is `log2 e`.
+    /// Of `e^x`, besides [`EXP_ARGUMENT`] for each unit of `|x|`.
     pub const EXP: f64 = 3.0;
+    /// Of `e^x` for each unit of `|x|`: where it is computed as a power of two, `x log2 e` is rounded, by
+    /// up to u of it, and `log2 e` is rounded to f32, by 0.22 u of it. The result is off by `ln 2` times
+    /// that, which is 1.22 u `|x|` or 0.61 units in the last place.
+    pub const EXP_ARGUMENT: f64 = 0.61;
     /// Of a natural logarithm.
     pub const LOG: f64 = 3.0;
     /// Of `ln(1 + x)`.
     pub const LOG1P: f64 = 2.0;
-    /// Of a sine or cosine, besides one rounding of the angle: it is reduced by a multiple of π that is
-    /// itself rounded.
+    /// Of a sine or cosine, besides [`PI`].
     pub const SIN: f64 = 4.0;
-    /// Of a hyperbolic tangent, besides one unit in the last place of 1: where it is computed by an
-    /// exponential, 1 is added or taken away.
+    /// By how many unit roundoffs of the angle a sine or cosine may be off: the angle is reduced by a
+    /// multiple of π, and the f32 nearest to π is 8.74e-8 away from it, which is 0.467 u of π.
+    pub const PI: f64 = 0.47;
+    /// Of a hyperbolic tangent, besides what an exponential's error makes of it.
     pub const TANH: f64 = 5.0;
-    /// Of the error function, in units of 1 and not of the result: where it is used it is added to 1,
-    /// and the usual approximation by an exponential (Abramowitz and Stegun 7.1.26) has an error of
-    /// 1.5e-7 everywhere.
+    /// Of the error function, in units of 1 and not of the result: where it is used it is added to 1.
+    /// The usual approximation by an exponential (Abramowitz and Stegun 7.1.26) has an error of 1.5e-7
+    /// everywhere, which is 1.3 such units; the rest is for its evaluation, a polynomial of degree five
+    /// whose steps are of the size of 1. Above 1/4 this is less than the 16 units of the result that
+    /// OpenCL allows.
     pub const ERF: f64 = 4.0;
     /// Of a power.
     pub const POWER: f64 = 16.0;
@@ -62,6 +68,8 @@ pub struct Bounded {
     pub value: f64,
     /// The bound. Zero says that every execution gives exactly this number.
     pub error: f64,
+    /// How many products it is the sum of, as long as their order is open; 0 for any other number.
+    pub terms: u32,
 }
 
 impl Bounded {
@@ -72,13 +80,29 @@ impl Bounded {
             (true, true) => f64::INFINITY,
             (true, false) => error,
         };
-        Self { value, error }
+        Self {
+            value,
+            error,
+            terms: 0,
+        }
+    }
+
+    /// A number that every execution gives.
+    pub fn exact(value: f64) -> Self {
+        Self::new(value, 0.0)
+    }
+
+    /// What a sum of products is off by where its accumulators start from `first`, as compilers let
+    /// them to save an addition of their own: each partial sum, and so the rounding of each addition,
+    /// is larger by that.
+    fn started(self, first: Self) -> f64 {
+        sum_factor(self.terms as usize + 1) * U * first.value.abs()
     }
 
     /// A result that is rounded once.
     fn once(value: f64, error: f64) -> Self {
         match error == 0.0 && f64::from(value as f32) == value {
-            true => Self { value, error },
+            true => Self::new(value, error),
             false => Self::new(value, error + U * value.abs() + flushed(value)),
         }
     }
@@ -91,13 +115,19 @@ impl Bounded {
 
     /// How far a sine or cosine may be off through its angle.
     fn angle_error(self) -> f64 {
-        (self.error + U * self.value.abs()).min(2.0)
+        (self.error + ulp::PI * U * self.value.abs()).min(2.0)
     }
 
     /// The largest value of `slope` that falls away from zero, within the bound.
     fn steepest(self, slope: impl Fn(f64) -> f64) -> f64 {
         slope((self.value.abs() - self.error).max(0.0))
     }
+}
+
+/// By how many units in the last place `e^x` may be off.
+fn exp_ulp(x: f64) -> f64 {
+    // Where the result is 0 for an argument of minus infinity, there is no error to speak of.
+    ulp::EXP + ulp::EXP_ARGUMENT * x.abs().min(200.0)
 }
 
 /// What is lost where numbers below the smallest normal one are flushed to zero.
@@ -134,7 +164,11 @@ impl PartialOrd for Bounded {
 impl Add for Bounded {
     type Output = Self;
     fn add(self, other: Self) -> Self {
-        Self::once(self.value + other.value, self.error + other.error)
+        let sum = Self::once(self.value + other.value, self.error + other.error);
+        Self::new(
+            sum.value,
+            sum.error + self.started(other) + other.started(self),
+        )
     }
 }
 
@@ -168,7 +202,7 @@ impl Div for Bounded {
         if self.error == 0.0 && other.error == 0.0 {
             let power_of_two = other.value.to_bits() & ((1 << 52) - 1) == 0;
             if power_of_two && f64::from(value as f32) == value {
-                return Self { value, error: 0.0 };
+                return Self::exact(value);
             }
             return Self::function(value, 0.0, ulp::DIVIDE);
         }
@@ -205,9 +239,7 @@ impl Float for Bounded {
 
     fn exp(self) -> Self {
         let value = self.value.exp();
-        // Where the result is 0 for an argument of minus infinity, there is no error to speak of.
-        let ulp = ulp::EXP + self.value.abs().min(200.0);
-        Self::function(value, value * self.error.exp_m1(), ulp)
+        Self::function(value, value * self.error.exp_m1(), exp_ulp(self.value))
     }
 
     fn ln(self) -> Self {
@@ -240,8 +272,11 @@ impl Float for Bounded {
 
     fn tanh(self) -> Self {
         let slope = self.steepest(|x| 1.0 - x.tanh().powi(2));
-        let error = self.error.min(2.0) * slope + 2.0 * U;
-        Self::function(self.value.tanh(), error, ulp::TANH)
+        let value = self.value.tanh();
+        // As (e - 1) / (e + 1) with e = e^2x it changes by (1 - tanh²) / 2 of what e changes by, as a share.
+        let exponential = U * exp_ulp(2.0 * self.value) * (1.0 - value * value);
+        let error = self.error.min(2.0) * slope + exponential;
+        Self::function(value, error, ulp::TANH)
     }
 
     fn erf(self) -> Self {
@@ -275,12 +310,15 @@ impl Float for Bounded {
         }
         let exact =
             error == 0.0 && sums_exactly(lhs.iter().zip(rhs).map(|(a, b)| a.value * b.value));
-        if exact {
-            return Self { value, error };
+        let error = match exact {
+            true => 0.0,
+            // Each product is rounded too, unless it is fused into the sum.
+            false => error + sum_factor(lhs.len() + 1) * U * size + flushed(size),
+        };
+        Self {
+            terms: lhs.len() as u32,
+            ..Self::new(value, error)
         }
-        // Each product is rounded too, unless it is fused into the sum.
-        let factor = sum_factor(lhs.len() + 1) * U;
-        Self::new(value, error + factor * size + flushed(size))
     }
 
     fn total(numbers: &[Self]) -> Self {
@@ -291,7 +329,7 @@ impl Float for Bounded {
             size += number.value.abs();
         }
         if error == 0.0 && sums_exactly(numbers.iter().map(|number| number.value)) {
-            return Self { value, error };
+            return Self::new(value, error);
         }
         let factor = sum_factor(numbers.len()) * U;
         Self::new(value, error + factor * size + flushed(size))
@@ -381,6 +419,30 @@ mod tests {
         assert!((exact(1.0) / exact(3.0)).error > 0.0);
         assert!(exact(0.1).rounded(DType::BF16).error > 0.0);
         assert!(Bounded::total(&[exact(1.0), exact(1e-9)]).error > 0.0);
+    }
+
+    /// A bias may be where the sum starts from, or be added to it.
+    #[test]
+    fn the_order_of_a_bias_is_open() {
+        let (x, w) = ([0.011f32, -0.007, 0.013, 0.002], [0.3f32, 0.9, -0.4, 0.7]);
+        let bias = 0.2309f32;
+        let (bx, bw) = (x.map(exact), w.map(exact));
+        let bounded = Bounded::product(&bx, &bw) + exact(bias);
+        let first = x.iter().zip(w).fold(bias, |sum, (a, b)| sum + a * b);
+        let last = x.iter().zip(w).fold(0.0, |sum, (a, b)| sum + a * b) + bias;
+        for found in [first, last] {
+            let distance = (f64::from(found) - bounded.value).abs();
+            assert!(distance <= bounded.error, "{found} {bounded:?}");
+        }
+        // No more than one rounding of the bias for each product, and the last addition's.
+        assert!(bounded.error < 6.0 * U * f64::from(bias), "{bounded:?}");
+        assert_eq!(
+            (bounded.terms, (exact(0.1) + exact(0.2)).error),
+            (
+                0,
+                U * 0.3f64.abs().max(f64::from(0.1f32) + f64::from(0.2f32))
+            )
+        );
     }
 
     #[test]

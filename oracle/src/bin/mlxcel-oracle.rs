@@ -3,6 +3,7 @@
 use lexopt::prelude::*;
 use mlxcel_oracle::case::Case;
 use mlxcel_oracle::execution::{Execution, IreeExecution, MlxExecution, ReferenceExecution};
+use mlxcel_oracle::known;
 use mlxcel_oracle::levels::{Effort, LEVELS};
 use mlxcel_oracle::summary::{HEADING, Level};
 use std::path::PathBuf;
@@ -100,16 +101,16 @@ fn again(path: &std::path::Path) -> ExitCode {
         &MlxExecution::Kernels,
         &IreeExecution,
     ];
-    let standard = match case.standard() {
-        Ok(standard) => standard,
-        Err(error) => {
-            eprintln!("error: {error}");
-            return ExitCode::from(3);
-        }
-    };
     let mut code = 0;
     for execution in executions {
         let name = execution.name();
+        let standard = match known::expected(&case, execution) {
+            Ok(standard) => standard,
+            Err(error) => {
+                eprintln!("error: {error}");
+                return ExitCode::from(3);
+            }
+        };
         match case.run(execution) {
             Ok(observed) => {
                 for deviation in standard.deviations(&observed) {
@@ -123,10 +124,7 @@ fn again(path: &std::path::Path) -> ExitCode {
                 }
             }
             Err(error) => {
-                println!(
-                    "{name:<14} could not run: {}",
-                    mlxcel_oracle::known::full(&error)
-                );
+                println!("{name:<14} could not run: {}", known::full(&error));
                 code = 3;
             }
         }

@@ -1,0 +1,79 @@
+//! Which pass makes a graph mean something else.
+
+use crate::case::Case;
+use crate::execution::{ExecutionError, ReferenceExecution};
+use mlxcel_ir::{Bindings, Graph, pass};
+
+/// A pass by name, which takes the graph and the sizes of its symbols.
+pub type Step = (&'static str, Box<dyn Fn(&Graph, &Bindings) -> Graph>);
+
+/// The passes that executions run, in their order.
+pub fn steps() -> Vec<Step> {
+    let mut steps: Vec<Step> = vec![("specialise", Box::new(pass::specialise))];
+    for &(name, pass) in pass::PASSES {
+        steps.push((name, Box::new(move |graph, _| pass(graph))));
+    }
+    steps
+}
+
+/// The first of `steps`, run one after the other, after which the interpreter in f32 is no longer within
+/// the bounds of the case; `None` where all are right.
+///
+/// # Errors
+/// If the case itself cannot be interpreted. A graph that a pass leaves illegal is that pass's fault.
+pub fn first_wrong(case: &Case, steps: &[Step]) -> Result<Option<&'static str>, ExecutionError> {
+    let standard = case.standard()?;
+    let mut graph = case.graph.clone();
+    for (name, step) in steps {
+        let changed = Case {
+            graph: step(&graph, &case.bindings),
+            ..case.clone()
+        };
+        // Inputs and weights follow from their names, of which a pass may drop some but changes none.
+        let right = changed
+            .run(&ReferenceExecution::F32)
+            .is_ok_and(|observed| standard.worst(&observed).is_none_or(|worst| worst.within()));
+        if !right {
+            return Ok(Some(name));
+        }
+        graph = changed.graph;
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mlxcel_ir::Op;
+
+    /// Takes the square root for the exponential.
+    fn wrong(graph: &Graph, _: &Bindings) -> Graph {
+        let mut graph = graph.clone();
+        for node in &mut graph.nodes {
+            if matches!(node.op, Op::Exp {}) {
+                node.op = Op::Sqrt {};
+            }
+        }
+        graph
+    }
+
+    #[test]
+    fn the_wrong_pass_is_named() {
+        let case = Case::parse(
+            "// case seed = 3, B = 1, T = 4, S = 4\n\
+             func @f(%x: f32[B, T]) {\n  %1 = abs(%x) : f32[B, T]\n  %2 = exp(%1) : f32[B, T]\n  \
+             %3 = exp(%1) : f32[B, T]\n  %4 = add(%2, %3) : f32[B, T]\n  return y = %4\n}\n",
+        )
+        .unwrap();
+        assert_eq!(first_wrong(&case, &steps()).unwrap(), None);
+        for place in 0..=steps().len() {
+            let mut passes = steps();
+            passes.insert(place, ("wrong", Box::new(wrong)));
+            assert_eq!(
+                first_wrong(&case, &passes).unwrap(),
+                Some("wrong"),
+                "{place}"
+            );
+        }
+    }
+}
