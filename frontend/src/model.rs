@@ -210,7 +210,7 @@ impl Model {
                 )
             }
         };
-        config.context = context.min(config.context);
+        config.context = context;
         Ok(Self {
             path: path.to_path_buf(),
             name: name_of(path),
