@@ -196,7 +196,10 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
             Box::new(session)
         }
         Backend::Reference => Box::new(ReferenceSession::new(
-            &model.graph(&GraphOptions::default())?,
+            &model.graph(&GraphOptions {
+                logits: Logits::All,
+                ..GraphOptions::default()
+            })?,
             model.weights(),
             context,
             model.vocabulary(),
