@@ -178,6 +178,7 @@ impl<'a> Metadata<'a> {
         let family = match (family, self.size(&window)?) {
             ("olmo2", Some(1..)) => "olmo3",
             ("deepseek_v2", _) if self.has_corrections() => "deepseek_v3",
+            ("mamba", _) if self.flag("mamba.ssm.dt_b_c_rms")? == Some(true) => "falcon_mamba",
             (family, _) => family,
         };
         match families::find(family) {

@@ -4,7 +4,7 @@ mod beyond;
 
 use super::{Fields, Reader, alias, limit};
 use crate::LoadError;
-use crate::decoder::Work;
+use crate::decoder::{Context, Work};
 pub(crate) use beyond::{Beyond, Change};
 use mlxcel_ir::{Pairing, RopeScaling, ValueId};
 use serde_json::Value;
@@ -23,9 +23,8 @@ pub(crate) struct Rope {
     pub(crate) magnitude: f64,
     /// What holds instead for longer texts.
     pub(crate) beyond: Option<Beyond>,
-    /// Positions that the configuration makes no promise beyond, where they are not those that it
-    /// names as its context.
-    pub(crate) context: Option<usize>,
+    /// How long texts can be, where that is not what the configuration says.
+    pub(crate) context: Option<Context>,
 }
 
 impl Rope {
@@ -164,7 +163,10 @@ impl Rope {
                         change,
                     });
                 }
-                self.context = Some(stretched(context, factor));
+                self.context = Some(Context {
+                    growing: context,
+                    whole: stretched(context, factor),
+                });
             }
             "llama3" => {
                 let (low, high) = (needed("low_freq_factor")?, needed("high_freq_factor")?);
@@ -184,7 +186,11 @@ impl Rope {
                 let trained = original.unwrap_or(context);
                 let grown = context as f64 / trained as f64;
                 let factor = inner.positive("factor")?.unwrap_or(grown);
-                self.context = Some(context.max(stretched(trained, factor)));
+                let whole = context.max(stretched(trained, factor));
+                self.context = Some(Context {
+                    growing: whole,
+                    whole,
+                });
                 self.magnitude = yarn_magnitude(inner, factor)?;
                 self.scaling = RopeScaling::Yarn {
                     factor,
@@ -206,11 +212,14 @@ impl Rope {
                 // One table for a whole text: mixing both within one garbles it.
                 self.scaling = RopeScaling::Factors(self.factors(inner, "short_factor")?);
                 let long = RopeScaling::Factors(self.factors(inner, "long_factor")?);
+                let whole = context.max(stretched(original, factor));
+                let mut growing = whole;
                 if long != self.scaling {
                     let change = Change::Frequencies(long);
                     self.beyond = Some(Beyond { original, change });
+                    growing = original;
                 }
-                self.context = Some(stretched(original, factor));
+                self.context = Some(Context { growing, whole });
             }
             // Only the first share of the pairs turns, at frequencies as if all did.
             "proportional" => {

@@ -4,7 +4,7 @@ use super::llama::{common, pre_norm};
 use super::{Category, Family, Names};
 use crate::LoadError;
 use crate::config::{Reader, Rope};
-use crate::decoder::{Attention, Decoder, Gated, Layer, Linear, Norm, Projections, Step};
+use crate::decoder::{Attention, Context, Decoder, Gated, Layer, Linear, Norm, Projections, Step};
 use mlxcel_ir::Activation;
 
 pub(super) const FAMILY: Family = Family {
@@ -32,7 +32,7 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
 /// A Gemma with the layers that `layer` gives: the scaled embedding and the final norm from one.
 pub(super) fn base(
     reader: &Reader<'_>,
-    context: Option<usize>,
+    context: Option<Context>,
     layer: impl Fn(usize, &str) -> Result<Layer, LoadError>,
 ) -> Result<Decoder, LoadError> {
     let mut decoder = common(reader, context, layer)?;

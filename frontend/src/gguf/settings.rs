@@ -126,7 +126,10 @@ pub(super) fn fields(
             "partial_rotary_factor",
             json!(turning as f64 / width.max(1) as f64),
         ),
-        ("attention_bias", json!(has(".q_proj"))),
+        (
+            "attention_bias",
+            json!(has(".q_proj") || has(".query_key_value")),
+        ),
         ("attention_out_bias", json!(has(".o_proj"))),
         ("use_bias", json!(has(".q_proj"))),
         ("use_qkv_bias", json!(has(".q_proj"))),
@@ -202,14 +205,16 @@ pub(super) fn fields(
         fields.insert("layer_types".into(), json!(kinds));
     }
     if latent {
-        fields.insert(
-            "qk_nope_head_dim".into(),
-            json!(width.saturating_sub(turning)),
-        );
-        fields.insert(
-            "v_head_dim".into(),
-            json!(value.unwrap_or(hidden.checked_div(heads).unwrap_or(0))),
-        );
+        let plain = width.saturating_sub(turning);
+        // Some files do not say it; the joined rows of keys and values do.
+        let joined = described
+            .iter()
+            .find(|tensor| tensor.checkpoint_name.ends_with(".kv_b_proj.weight"));
+        let rows = joined.and_then(|tensor| tensor.shape.first().copied());
+        let rows = rows.and_then(|rows| (rows as u64).checked_div(heads));
+        let value = value.or(rows.map(|rows| rows.saturating_sub(plain)));
+        fields.insert("qk_nope_head_dim".into(), json!(plain));
+        fields.insert("v_head_dim".into(), json!(value));
         fields.insert("partial_rotary_factor".into(), Value::Null);
     }
     let groups = experts("group_count")?.unwrap_or(1);

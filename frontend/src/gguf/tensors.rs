@@ -108,7 +108,8 @@ pub(super) fn describe<'a>(
     metadata: &Metadata<'a>,
     architecture: &Architecture,
 ) -> Result<Vec<Described<'a>>, LoadError> {
-    let layers = layers(metadata, architecture)?;
+    // What is wrong with their number is said when the settings are read.
+    let layers = layers(metadata, architecture).unwrap_or(u64::MAX);
     let mut described = Vec::new();
     let mut names = HashSet::new();
     for tensor in &metadata.head.tensors {
