@@ -63,6 +63,7 @@ SLIDING = {"sliding_window": 6, "num_hidden_layers": 4}
 ROPE = {"rope_theta": 10000.0}
 YARN = ROPE | {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 LONG = ROPE | {"rope_type": "longrope", "original_max_position_embeddings": 64}
+GEMMA3 = WIDE | {"query_pre_attn_scalar": 8, "sliding_window": 6, "num_hidden_layers": 7}
 CASES = {
     "llama": KV,
     "llama-linear": KV | {"rope_parameters": ROPE | {"rope_type": "linear", "factor": 2.0}},
@@ -126,6 +127,14 @@ CASES = {
     "ministral3": WIDE | {"rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0, "beta_fast": 32.0,
                                                      "beta_slow": 1.0, "llama_4_scaling_beta": 0.1}},
     "minicpm3": H | LATENT,
+    "cohere2": KV | SLIDING | {"rotary_pct": 1.0},
+    "gemma3_text": GEMMA3,
+    "gemma3_text-linear": GEMMA3 | {"rope_parameters": {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
+    "llama-llama3": KV | {"rope_parameters": ROPE | {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                                                     "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}},
+    "qwen2-yarn": KV | {"rope_parameters": YARN},
 }
 
 
@@ -177,6 +186,10 @@ def make(name, settings):
             logits = model(torch.tensor([IDS]), use_cache=False).logits[0]
         model.save_pretrained(folder)
         older = {key: settings[key] for key in ("rotary_pct", "n_ctx", "seq_length") if key in settings}
+        # Of which the number of tokens is asked for.
+        words = {chr(33 + index): index for index in range(config.vocab_size)}
+        tokenizer = {"model": {"vocab": words}, "added_tokens": []}
+        json.dump(tokenizer, open(f"{folder}/tokenizer.json", "w"))
         convert(folder, f"{sys.argv[2]}/{name}.gguf", older)
     rows = torch.cat([logits[8], logits[-1]]).tolist()
     case = {"ids": IDS, "logits": [float(f"{number:.7g}") for number in rows]}
