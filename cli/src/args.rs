@@ -97,6 +97,7 @@ impl ModelArguments {
             backend: self.backend.map(Backend::from),
             device: self.device.clone(),
             context: self.context,
+            whole: false,
             load: self.changes.options(),
         }
     }

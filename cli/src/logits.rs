@@ -93,6 +93,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn session(arguments: &Arguments) -> anyhow::Result<(Box<dyn Session>, Option<tempfile::TempDir>)> {
     let mut options = OpenOptions {
         backend: arguments.backend.map(Into::into),
+        whole: !arguments.one_by_one && arguments.greedy == 0,
         load: arguments.changes.options(),
         ..OpenOptions::default()
     };
@@ -215,11 +216,11 @@ fn trace(arguments: &Arguments) -> anyhow::Result<Vec<Tensor>> {
 /// The tokens as the graph takes them.
 fn token_ids(model: &Model, tokens: &[u32]) -> anyhow::Result<Vec<i32>> {
     let vocabulary = model.vocabulary();
-    if tokens.len() > model.context() {
+    if tokens.len() > model.longest() {
         bail!(
             "the prompt has {} tokens but the context holds {}; give fewer",
             tokens.len(),
-            model.context()
+            model.longest()
         );
     }
     match tokens.iter().find(|&&token| token as usize >= vocabulary) {

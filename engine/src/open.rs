@@ -39,6 +39,9 @@ pub struct OpenOptions {
     pub device: Option<String>,
     /// Tokens of context; by default all that the model or artifact has.
     pub context: Option<usize>,
+    /// Whether each sequence gets all of its tokens in one step: then it may have as many as
+    /// [`Model::longest`] says, not [`Model::context`].
+    pub whole: bool,
     /// What is done to a model's weights when they are loaded.
     pub load: LoadOptions,
 }
@@ -187,7 +190,11 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
     };
     let device = model_device(backend, options.device.as_deref())?;
     let model = Model::load_with(path, &options.load)?;
-    let context = context(path, options, model.context(), "")?;
+    let available = match options.whole {
+        true => model.longest(),
+        false => model.context(),
+    };
+    let context = context(path, options, available, "")?;
     let mut routes = Vec::new();
     let session: Box<dyn Session> = match backend {
         Backend::Mlx => {
@@ -196,7 +203,10 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
             Box::new(session)
         }
         Backend::Reference => Box::new(ReferenceSession::new(
-            &model.graph(&GraphOptions::default())?,
+            &model.graph(&GraphOptions {
+                logits: Logits::All,
+                ..GraphOptions::default()
+            })?,
             model.weights(),
             context,
             model.vocabulary(),

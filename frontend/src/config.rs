@@ -53,6 +53,73 @@ pub(crate) mod alias {
         "context_length",
     ];
     pub(crate) const VOCABULARY: &[&str] = &["vocab_size"];
+    pub(crate) const KV_HEADS: &[&str] = &["num_key_value_heads", "num_kv_heads", "n_head_kv"];
+    /// Experts of a layer.
+    pub(crate) const EXPERTS: &[&str] = &[
+        "num_local_experts",
+        "num_experts",
+        "n_routed_experts",
+        "moe_num_experts",
+    ];
+    /// Experts of a token.
+    pub(crate) const CHOSEN: &[&str] = &[
+        "num_experts_per_tok",
+        "num_experts_per_token",
+        "moe_k",
+        "moe_top_k",
+        "top_k_experts",
+    ];
+    /// Of norms.
+    pub(crate) const EPSILON: &[&str] = &[
+        "rms_norm_eps",
+        "norm_epsilon",
+        "layer_norm_epsilon",
+        "layer_norm_eps",
+        "norm_eps",
+        "rms_norm_epsilon",
+        "layernorm_epsilon",
+        "block_norm_eps",
+    ];
+    pub(crate) const ACTIVATION: &[&str] = &[
+        "hidden_act",
+        "hidden_activation",
+        "activation_function",
+        "activation",
+    ];
+    pub(crate) const ROPE_BASE: &[&str] = &["rope_theta", "rotary_emb_base"];
+    /// The share of each head that turns.
+    pub(crate) const TURNING: &[&str] = &["partial_rotary_factor", "rotary_pct", "rope_pct"];
+    /// Experts that every token uses.
+    pub(crate) const SHARED: &[&str] = &["n_shared_experts", "num_shared_experts"];
+    pub(crate) const GROUPS: &[&str] = &["n_group", "num_expert_group"];
+    /// Whether the weights of a token's experts add up to 1.
+    pub(crate) const NORMALISED: &[&str] = &["norm_topk_prob", "moe_renormalize"];
+    /// Of the convolutions of Mamba.
+    pub(crate) const KERNEL: &[&str] = &["conv_kernel", "mamba_d_conv"];
+    /// Whether the projections of Mamba have biases,
+    pub(crate) const MAMBA_BIAS: &[&str] = &["use_bias", "mamba_proj_bias"];
+    /// and its convolutions.
+    pub(crate) const KERNEL_BIAS: &[&str] = &["use_conv_bias", "mamba_conv_bias"];
+    /// Every field that has several names, for what fills in those that are left out.
+    pub(crate) const ALL: &[&[&str]] = &[
+        HIDDEN,
+        LAYERS,
+        HEADS,
+        CONTEXT,
+        KV_HEADS,
+        EXPERTS,
+        CHOSEN,
+        EPSILON,
+        ACTIVATION,
+        ROPE_BASE,
+        TURNING,
+        SHARED,
+        GROUPS,
+        NORMALISED,
+        KERNEL,
+        MAMBA_BIAS,
+        KERNEL_BIAS,
+    ];
 }
 
 /// What every model's configuration says.

@@ -61,8 +61,18 @@ pub(crate) struct Decoder {
     /// The norm before the head.
     pub(crate) norm: Option<Norm>,
     pub(crate) head: Head,
-    /// Positions that the model can tell apart, where that is fewer than the configuration says.
-    pub(crate) context: Option<usize>,
+    /// How long texts can be, where that is not what the configuration says.
+    pub(crate) context: Option<Context>,
+}
+
+/// How long texts can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Context {
+    /// Tokens of a text that is processed in steps.
+    pub(crate) growing: usize,
+    /// Tokens of one that is processed at once: more, where rotary embedding turns the tokens of longer
+    /// texts otherwise, because what a cache holds would then have turned by the wrong settings.
+    pub(crate) whole: usize,
 }
 
 /// One layer.

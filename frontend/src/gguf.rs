@@ -3,6 +3,7 @@
 
 mod architectures;
 mod blocks;
+mod derived;
 mod names;
 mod read;
 mod repack;
@@ -39,7 +40,7 @@ pub(crate) fn load(path: &Path) -> Result<Loaded, LoadError> {
     let described = tensors::describe(&metadata, architecture)?;
     let (fields, heads) = settings::fields(&metadata, architecture, family, &described)?;
     let format = (architecture, family.names);
-    let weights = tensors::weights(path, &mapped, &described, format, heads)?;
+    let weights = tensors::weights(&metadata, &mapped, &described, format, heads)?;
     drop(head);
     Ok(Loaded {
         family,
@@ -116,6 +117,16 @@ impl<'a> Metadata<'a> {
         self.optional(field, "true or false", Value::flag)
     }
 
+    /// The whole numbers of a list of them; `None` where the field is one number or none.
+    fn sizes(&self, field: &str) -> Result<Option<Vec<u64>>, LoadError> {
+        let Some(numbers) = self.get(field).and_then(Value::integers) else {
+            return Ok(None);
+        };
+        let sizes: Option<Vec<u64>> = numbers.map(|number| u64::try_from(number).ok()).collect();
+        let what = "must be whole numbers";
+        sizes.map(Some).ok_or_else(|| self.error(field, what))
+    }
+
     fn number(&self, field: &str) -> Result<Option<f64>, LoadError> {
         self.optional(field, "a number", Value::number)
     }
@@ -130,6 +141,12 @@ impl<'a> Metadata<'a> {
 
     fn required<T>(&self, field: &str, value: Option<T>) -> Result<T, LoadError> {
         value.ok_or_else(|| self.error(field, "is missing"))
+    }
+
+    /// Whether experts are chosen with a correction of their scores.
+    fn has_corrections(&self) -> bool {
+        let mut tensors = self.head.tensors.iter();
+        tensors.any(|tensor| tensor.name.contains(".exp_probs_b"))
     }
 
     /// The file's architecture and the family that it is read as.
@@ -155,6 +172,14 @@ impl<'a> Metadata<'a> {
                 let reason = "mixtures of experts are not supported in GGUF files of this family";
                 self.error(&field, reason)
             })?,
+        };
+        // With a window the second OLMo is the third.
+        let window = format!("{found}.attention.sliding_window");
+        let family = match (family, self.size(&window)?) {
+            ("olmo2", Some(1..)) => "olmo3",
+            ("deepseek_v2", _) if self.has_corrections() => "deepseek_v3",
+            ("mamba", _) if self.flag("mamba.ssm.dt_b_c_rms")? == Some(true) => "falcon_mamba",
+            (family, _) => family,
         };
         match families::find(family) {
             Some(Kind::Decoder(family)) => Ok((architecture, family)),

@@ -197,7 +197,8 @@ impl Model {
         let (body, context) = match family {
             Kind::Decoder(family) => {
                 let decoder = (family.decoder)(&reader)?;
-                let context = decoder.context.unwrap_or(config.context);
+                let context = decoder.context.map(|context| context.growing);
+                let context = context.unwrap_or(config.context);
                 (Body::Decoder(Arc::new(decoder)), context)
             }
             Kind::Encoder(family) => {
@@ -210,7 +211,7 @@ impl Model {
                 )
             }
         };
-        config.context = context.min(config.context);
+        config.context = context;
         Ok(Self {
             path: path.to_path_buf(),
             name: name_of(path),
@@ -260,6 +261,16 @@ impl Model {
     /// Tokens that the model was made to attend over.
     pub fn context(&self) -> usize {
         self.config.context
+    }
+
+    /// Tokens of a text that the model is given in one step. They are more than [`Model::context`] where
+    /// rotary embedding turns the tokens of longer texts otherwise, from the first on.
+    pub fn longest(&self) -> usize {
+        match &self.body {
+            Body::Decoder(decoder) => decoder.context.map(|context| context.whole),
+            Body::Encoder(..) => None,
+        }
+        .unwrap_or(self.config.context)
     }
 
     /// The weights.

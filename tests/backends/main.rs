@@ -74,10 +74,15 @@ impl Checkpoint {
         let mut all: Vec<Self> = folders
             .filter(|folder| folder.is_dir())
             .filter_map(Self::at)
-            .chain(recorded_cases().into_iter().map(|case| Self {
-                name: case.name.clone(),
-                kind: Kind::Case(Box::new(case)),
-            }))
+            .chain(
+                recorded_cases()
+                    .into_iter()
+                    .filter(|case| !case.whole)
+                    .map(|case| Self {
+                        name: case.name.clone(),
+                        kind: Kind::Case(Box::new(case)),
+                    }),
+            )
             .collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all

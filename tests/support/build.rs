@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rustc-env=TARGET={}", std::env::var("TARGET")?);
-    for name in ["goldens", "families", "demo-4bit"] {
+    for name in ["goldens", "families", "gguf", "demo-4bit"] {
         unpack(&archives.join(format!("{name}.tar.gz")), &out.join(name))?;
     }
     Ok(())

@@ -34,7 +34,7 @@ struct Sequence {
 }
 
 impl ReferenceSession {
-    /// A session over `graph`, whose only output is `logits` `[B, V]`; its weights are in `weights`.
+    /// A session over `graph`, whose only output is `logits` `[B, T, V]`; its weights are in `weights`.
     ///
     /// # Errors
     /// If the graph is not well formed.
@@ -107,7 +107,8 @@ impl ReferenceSession {
         }
     }
 
-    /// Runs `tokens` after the first `start` of a sequence; returns the logits `[V]` after them.
+    /// Runs `tokens` after the first `start` of a sequence; returns the logits `[T, V]` after each of
+    /// them.
     fn run(
         &mut self,
         id: SequenceId,
@@ -145,14 +146,11 @@ impl ReferenceSession {
         want: Want,
     ) -> Result<RowOutput, SessionError> {
         let start = self.get(id)?.length;
-        if want == Want::AllLogits {
-            let mut all = Vec::with_capacity(tokens.len() * self.limits.vocabulary);
-            for (index, token) in tokens.iter().enumerate() {
-                all.extend(self.run(id, start + index, &[*token])?);
-            }
-            return Ok(RowOutput::Logits(all));
+        let mut logits = self.run(id, start, tokens)?;
+        if want != Want::AllLogits {
+            let before = logits.len().saturating_sub(self.limits.vocabulary);
+            logits.drain(..before);
         }
-        let logits = self.run(id, start, tokens)?;
         Ok(match want {
             Want::Nothing => RowOutput::Nothing,
             Want::Token => RowOutput::Token(first_maximum(&logits)),

@@ -25,6 +25,7 @@ const ACTIVATIONS: &[(&str, Activation)] = &[
     ("gelu_new", Activation::GeluTanh),
     ("gelu_fast", Activation::GeluTanh),
     ("gelu_tanh", Activation::GeluTanh),
+    ("gelu_python_tanh", Activation::GeluTanh),
     ("quick_gelu", Activation::QuickGelu),
     ("relu", Activation::Relu),
     ("relu2", Activation::Relu2),
@@ -79,7 +80,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn head_counts(&self) -> Result<[usize; 2], LoadError> {
         let fields = &self.fields;
         let heads = fields.required(fields.any(alias::HEADS), 1..=limit::HEADS)?;
-        let name = fields.any(&["num_key_value_heads", "num_kv_heads", "n_head_kv"]);
+        let name = fields.any(alias::KV_HEADS);
         let kv_heads = fields.size(name, 1..=limit::HEADS)?.unwrap_or(heads);
         if !heads.is_multiple_of(kv_heads) {
             let reason = format!("{kv_heads} does not divide the {heads} attention heads");
@@ -125,20 +126,9 @@ impl<'a> Reader<'a> {
     /// How many experts a layer has and how many of them a token uses.
     pub(crate) fn experts(&self) -> Result<[usize; 2], LoadError> {
         let fields = &self.fields;
-        let name = fields.any(&[
-            "num_local_experts",
-            "num_experts",
-            "n_routed_experts",
-            "moe_num_experts",
-        ]);
+        let name = fields.any(alias::EXPERTS);
         let count = fields.required(name, 1..=limit::WIDTH)?;
-        let name = fields.any(&[
-            "num_experts_per_tok",
-            "num_experts_per_token",
-            "moe_k",
-            "moe_top_k",
-            "top_k_experts",
-        ]);
+        let name = fields.any(alias::CHOSEN);
         Ok([count, fields.required(name, 1..=count)?])
     }
 
@@ -149,27 +139,12 @@ impl<'a> Reader<'a> {
 
     /// The epsilon of norms, or `default`.
     pub(crate) fn epsilon_or(&self, default: f64) -> Result<f64, LoadError> {
-        let names = &[
-            "rms_norm_eps",
-            "norm_epsilon",
-            "layer_norm_epsilon",
-            "layer_norm_eps",
-            "norm_eps",
-            "rms_norm_epsilon",
-            "layernorm_epsilon",
-        ];
-        self.positive_or(names, default)
+        self.positive_or(alias::EPSILON, default)
     }
 
     /// The nonlinearity, `default` where the configuration does not name one.
     pub(crate) fn activation(&self, default: Activation) -> Result<Activation, LoadError> {
-        let names = &[
-            "hidden_act",
-            "hidden_activation",
-            "activation_function",
-            "activation",
-        ];
-        self.activation_at(self.fields.any(names), default)
+        self.activation_at(self.fields.any(alias::ACTIVATION), default)
     }
 
     /// The nonlinearity that configurations call `name`.

@@ -1,8 +1,11 @@
 //! Rotary embedding in its three spellings.
 
-use super::{Fields, Reader, limit};
+mod beyond;
+
+use super::{Fields, Reader, alias, limit};
 use crate::LoadError;
-use crate::decoder::Work;
+use crate::decoder::{Context, Work};
+pub(crate) use beyond::{Beyond, Change};
 use mlxcel_ir::{Pairing, RopeScaling, ValueId};
 use serde_json::Value;
 
@@ -18,8 +21,10 @@ pub(crate) struct Rope {
     pub(crate) scaling: RopeScaling,
     /// Factor of what is turned.
     pub(crate) magnitude: f64,
-    /// Positions beyond which these settings do not hold.
-    pub(crate) context: Option<usize>,
+    /// What holds instead for longer texts.
+    pub(crate) beyond: Option<Beyond>,
+    /// How long texts can be, where that is not what the configuration says.
+    pub(crate) context: Option<Context>,
 }
 
 impl Rope {
@@ -51,7 +56,7 @@ impl Rope {
         turning: f64,
     ) -> Result<Self, LoadError> {
         let fields = &reader.fields;
-        let outer = fields.positive(fields.any(&["rope_theta", "rotary_emb_base"]))?;
+        let outer = fields.positive(fields.any(alias::ROPE_BASE))?;
         let new = match fields.object("rope_parameters")? {
             Some(all) => match all.object(kind)? {
                 Some(inner) => Some(inner),
@@ -70,10 +75,9 @@ impl Rope {
             Some(inner) => inner.positive("partial_rotary_factor")?,
             None => None,
         };
-        let names = &["partial_rotary_factor", "rotary_pct", "rope_pct"];
         let share = match share {
             Some(share) => share,
-            None => reader.positive_or(names, turning)?,
+            None => reader.positive_or(alias::TURNING, turning)?,
         };
         if share > 1.0 {
             return Err(fields.error(
@@ -104,6 +108,7 @@ impl Rope {
             pairing: Pairing::Half,
             scaling: RopeScaling::None,
             magnitude: 1.0,
+            beyond: None,
             context: None,
         }
     }
@@ -132,9 +137,10 @@ impl Rope {
                 .ok_or_else(|| inner.error(name, format!("is missing, and `{kind}` needs it")))
         };
         let name = "original_max_position_embeddings";
-        let original = match inner.size(name, 1..=limit::CONTEXT)? {
+        // Where both are there and differ, the outer one counts.
+        let original = match reader.fields.size(name, 1..=limit::CONTEXT)? {
             Some(original) => Some(original),
-            None => reader.fields.size(name, 1..=limit::CONTEXT)?,
+            None => inner.size(name, 1..=limit::CONTEXT)?,
         };
         match kind {
             "default" | "mrope" => {}
@@ -147,11 +153,20 @@ impl Rope {
                 let dims = self.dims as f64;
                 self.base *= needed("alpha")?.powf(dims / (dims - 2.0));
             }
-            // The frequencies change once a text is longer than the training; up to there they are
-            // the plain ones.
+            // The base grows once a text is longer than the configuration's context.
             "dynamic" => {
-                needed("factor")?;
-                self.context = Some(original.unwrap_or(context));
+                let factor = needed("factor")?;
+                if self.dims > 2 {
+                    let change = Change::Base { factor };
+                    self.beyond = Some(Beyond {
+                        original: context,
+                        change,
+                    });
+                }
+                self.context = Some(Context {
+                    growing: context,
+                    whole: stretched(context, factor),
+                });
             }
             "llama3" => {
                 let (low, high) = (needed("low_freq_factor")?, needed("high_freq_factor")?);
@@ -168,13 +183,20 @@ impl Rope {
             }
             // Phi-3 was first published with its own stretching under this name.
             "yarn" if inner.get("short_factor").is_none() => {
-                let factor = needed("factor")?;
+                let trained = original.unwrap_or(context);
+                let grown = context as f64 / trained as f64;
+                let factor = inner.positive("factor")?.unwrap_or(grown);
+                let whole = context.max(stretched(trained, factor));
+                self.context = Some(Context {
+                    growing: whole,
+                    whole,
+                });
                 self.magnitude = yarn_magnitude(inner, factor)?;
                 self.scaling = RopeScaling::Yarn {
                     factor,
                     fast: inner.positive("beta_fast")?.unwrap_or(32.0),
                     slow: inner.positive("beta_slow")?.unwrap_or(1.0),
-                    original: original.unwrap_or(context) as f64,
+                    original: trained as f64,
                     whole: inner.flag("truncate")?.unwrap_or(true),
                 };
             }
@@ -187,10 +209,17 @@ impl Rope {
                     false => 1.0,
                 };
                 self.magnitude = inner.positive("attention_factor")?.unwrap_or(grown);
-                // One table for a whole text: mixing both within one garbles it. The short one is
-                // right for texts up to the training's length, and those are what it is bound to.
+                // One table for a whole text: mixing both within one garbles it.
                 self.scaling = RopeScaling::Factors(self.factors(inner, "short_factor")?);
-                self.context = Some(original);
+                let long = RopeScaling::Factors(self.factors(inner, "long_factor")?);
+                let whole = context.max(stretched(original, factor));
+                let mut growing = whole;
+                if long != self.scaling {
+                    let change = Change::Frequencies(long);
+                    self.beyond = Some(Beyond { original, change });
+                    growing = original;
+                }
+                self.context = Some(Context { growing, whole });
             }
             // Only the first share of the pairs turns, at frequencies as if all did.
             "proportional" => {
@@ -236,9 +265,26 @@ impl Rope {
         start: ValueId,
     ) -> Result<ValueId, LoadError> {
         let (dims, base, pairing) = (self.dims, self.base, self.pairing);
-        let (scaling, magnitude) = (self.scaling.clone(), self.magnitude);
-        work.op(|b| b.rope(x, start, dims, base, pairing, scaling, magnitude))
+        let magnitude = self.magnitude;
+        let turn = |work: &mut Work<'_>, scaling: &RopeScaling| {
+            work.op(|b| b.rope(x, start, dims, base, pairing, scaling.clone(), magnitude))
+        };
+        let plain = beyond::Plain {
+            dims,
+            base,
+            pairing,
+            magnitude,
+        };
+        match &self.beyond {
+            Some(beyond) => beyond.build(work, [x, start], plain, turn, &self.scaling),
+            None => turn(work, &self.scaling),
+        }
     }
+}
+
+/// `factor` times as many positions as `original`.
+fn stretched(original: usize, factor: f64) -> usize {
+    ((original as f64 * factor.max(1.0)) as usize).clamp(1, limit::CONTEXT)
 }
 
 /// The factor that YaRN gives to what is turned.

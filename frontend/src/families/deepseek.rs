@@ -74,15 +74,12 @@ pub(super) fn dense_layers(reader: &Reader<'_>, default: usize) -> Result<Vec<bo
     })
 }
 
-/// A gated feed-forward layer without biases.
+/// A gated feed-forward layer, with biases where the checkpoint has some.
 pub(super) fn mlp(reader: &Reader<'_>, module: &str, inner: usize) -> Result<Gated, LoadError> {
     let activation = reader.activation(Activation::Silu)?;
-    Ok(Gated::new(
-        module,
-        [reader.config.hidden, inner],
-        false,
-        activation,
-    ))
+    let bias = reader.weights.has(&format!("{module}.gate_proj.bias"));
+    let sizes = [reader.config.hidden, inner];
+    Ok(Gated::new(module, sizes, bias, activation))
 }
 
 /// The experts of `module`, chosen by `router`, and the shared ones.
@@ -95,9 +92,7 @@ pub(super) fn experts(
     let activation = reader.activation(Activation::Silu)?;
     let sizes = [reader.config.hidden, inner];
     let experts = Experts::new(reader.weights, module, router, sizes, activation);
-    let shared = reader
-        .fields
-        .any(&["n_shared_experts", "num_shared_experts"]);
+    let shared = reader.fields.any(alias::SHARED);
     let shared = reader.fields.size(shared, 0..=limit::LAYERS)?;
     Ok(match shared.unwrap_or(0) {
         0 => experts,
@@ -109,7 +104,7 @@ pub(super) fn experts(
 }
 
 fn groups(reader: &Reader<'_>, experts: usize, rule: GroupRule) -> Result<Groups, LoadError> {
-    let count = reader.width_or(&["n_group", "num_expert_group"], 1)?;
+    let count = reader.width_or(alias::GROUPS, 1)?;
     let kept = reader.width_or(&["topk_group"], count)?;
     if !experts.is_multiple_of(count) || kept > count {
         let reason = format!("{experts} experts have no {count} equal groups to keep {kept} of");
@@ -141,10 +136,7 @@ pub(super) fn sigmoid_router(reader: &Reader<'_>, module: &str) -> Result<Router
     let mut router = Router::new(gate, chosen, Scores::Sigmoid);
     router.correction = Some(format!("{module}.gate.e_score_correction_bias"));
     router.groups = Some(groups(reader, count, GroupRule::BestTwo)?);
-    router.normal = match reader.flag_or(
-        reader.fields.any(&["norm_topk_prob", "moe_renormalize"]),
-        true,
-    )? {
+    router.normal = match reader.flag_or(reader.fields.any(alias::NORMALISED), true)? {
         true => Normal::Sum(1e-20),
         false => Normal::None,
     };

@@ -1,15 +1,12 @@
 //! What holds where a published configuration leaves a field out: the defaults of the family's class in
-//! Hugging Face transformers, for families whose checkpoints rely on them. `defaults.json` has them.
+//! Hugging Face transformers. `defaults.json` has them; tests/family_defaults.py completes it.
 
-use crate::config::language_mut;
+use crate::config::{alias, language_mut};
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
 static DEFAULTS: LazyLock<Map<String, Value>> =
     LazyLock::new(|| serde_json::from_str(include_str!("defaults.json")).unwrap_or_default());
-
-/// Fields that have two names; under either they are not left out.
-const TWICE: &[[&str; 2]] = &[["num_local_experts", "num_experts"]];
 
 /// Fills in what the configuration `value` of a model of `family` leaves out. A field that is null is
 /// there.
@@ -19,8 +16,10 @@ pub(crate) fn complete(value: &mut Value, family: &str) {
         return;
     };
     for (name, default) in defaults {
-        let twice = TWICE.iter().find(|names| names.contains(&name.as_str()));
-        let names = twice.map_or(&[][..], |names| &names[..]);
+        let names = alias::ALL
+            .iter()
+            .find(|names| names.contains(&name.as_str()));
+        let names = names.copied().unwrap_or_default();
         let is_there =
             fields.contains_key(name) || names.iter().any(|name| fields.contains_key(*name));
         if !is_there {

@@ -69,6 +69,10 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
             activation,
         };
         let names = match (parallel, two_norms) {
+            // GGUF files keep the name of the only norm for the second of two.
+            (true, true) if !reader.weights.has(&format!("{module}.ln_mlp.weight")) => {
+                ["ln_attn", "input_layernorm"]
+            }
             (true, true) => ["ln_attn", "ln_mlp"],
             (true, false) => ["input_layernorm", "input_layernorm"],
             (false, _) => ["input_layernorm", "post_attention_layernorm"],

@@ -4,7 +4,7 @@ use super::llama::{common, pre_norm};
 use super::{Category, Family, Names};
 use crate::LoadError;
 use crate::config::{Reader, Rope};
-use crate::decoder::{Attention, Decoder, Gated, Layer, Linear, Norm, Projections, Step};
+use crate::decoder::{Attention, Context, Decoder, Gated, Layer, Linear, Norm, Projections, Step};
 use mlxcel_ir::Activation;
 
 pub(super) const FAMILY: Family = Family {
@@ -32,7 +32,7 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
 /// A Gemma with the layers that `layer` gives: the scaled embedding and the final norm from one.
 pub(super) fn base(
     reader: &Reader<'_>,
-    context: Option<usize>,
+    context: Option<Context>,
     layer: impl Fn(usize, &str) -> Result<Layer, LoadError>,
 ) -> Result<Decoder, LoadError> {
     let mut decoder = common(reader, context, layer)?;
@@ -62,13 +62,17 @@ pub(super) fn attention(
     Ok(attention)
 }
 
-/// The feed-forward part of `module`. Configurations that say `gelu` mean the approximation, which
-/// all these models were trained with.
+/// The feed-forward part of `module`. Configurations whose `hidden_act` says `gelu` mean the
+/// approximation, which all these models were trained with.
 pub(super) fn feed_forward(reader: &Reader<'_>, module: &str) -> Result<Gated, LoadError> {
     let inner = reader.width("intermediate_size")?;
-    let activation = match reader.activation(Activation::GeluTanh)? {
-        Activation::Gelu => Activation::GeluTanh,
-        other => other,
+    let name = "hidden_activation";
+    let activation = match reader.fields.get(name) {
+        Some(_) => reader.activation_at(name, Activation::GeluTanh)?,
+        None => match reader.activation(Activation::GeluTanh)? {
+            Activation::Gelu => Activation::GeluTanh,
+            other => other,
+        },
     };
     let hidden = reader.config.hidden;
     Ok(Gated::new(

@@ -37,6 +37,8 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
         let mut attention = attention(reader, module, sizes, rope.clone())?
             .with_head_norms(norm("q_norm"), norm("k_norm"));
         attention.window = windows[index];
+        // The field exists and means nothing.
+        attention.softcap = None;
         sandwich(reader, module, attention)
     })
 }

@@ -48,7 +48,11 @@ pub(super) fn experts(parts: &Parts<'_>, module: &str) -> Result<Experts, LoadEr
     Ok(Experts {
         norm: None,
         router: Router::new(gate, chosen, Scores::SoftmaxChosen),
-        inner: Inner::Joined(stack("input_linear", hidden, 2 * inner)),
+        inner: match parts.reader.weights.has(&format!("{within}.gate.weight")) {
+            // As GGUF files split them.
+            true => Inner::Gated(stack("gate", hidden, inner), stack("up", hidden, inner)),
+            false => Inner::Joined(stack("input_linear", hidden, 2 * inner)),
+        },
         down: stack("output_linear", inner, hidden),
         glu: Glu::Activation(parts.activation),
         narrow: None,

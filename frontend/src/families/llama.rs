@@ -4,7 +4,9 @@ use super::parts::{Defaults, Parts};
 use super::{Category, Family, Names};
 use crate::LoadError;
 use crate::config::{Reader, Rope};
-use crate::decoder::{Attention, Block, Branch, Decoder, Layer, Linear, Norm, Projections, Step};
+use crate::decoder::{
+    Attention, Block, Branch, Context, Decoder, Layer, Linear, Norm, Projections, Step,
+};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["llama"],
@@ -24,7 +26,7 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
 /// A decoder in the names of Llama with the layers that `layer` gives for a number and a module.
 pub(super) fn common(
     reader: &Reader<'_>,
-    context: Option<usize>,
+    context: Option<Context>,
     layer: impl Fn(usize, &str) -> Result<Layer, LoadError>,
 ) -> Result<Decoder, LoadError> {
     let layers =

@@ -2,7 +2,7 @@
 
 use super::{Category, Family, Names};
 use crate::LoadError;
-use crate::config::{Reader, limit};
+use crate::config::{Reader, alias, limit};
 use crate::decoder::{
     Block, Branch, Convolution, Decoder, GatedNorm, Layer, Linear, Mamba, Mamba2, Norm,
 };
@@ -82,10 +82,10 @@ pub(super) fn mamba(reader: &Reader<'_>, module: &str, inner: usize) -> Result<M
         Some("auto") => hidden.div_ceil(16),
         _ => reader.width_or(&[name], hidden.div_ceil(16))?,
     };
-    let kernel = reader.width_or(&["conv_kernel", "mamba_d_conv"], 4)?;
+    let kernel = reader.width_or(alias::KERNEL, 4)?;
     let (bias, conv_bias) = (
-        reader.flag_or(fields.any(&["use_bias", "mamba_proj_bias"]), false)?,
-        reader.flag_or(fields.any(&["use_conv_bias", "mamba_conv_bias"]), true)?,
+        reader.flag_or(fields.any(alias::MAMBA_BIAS), false)?,
+        reader.flag_or(fields.any(alias::KERNEL_BIAS), true)?,
     );
     let activation = Some(reader.activation(Activation::Silu)?);
     let linear =
@@ -149,7 +149,7 @@ impl Sizes {
             width: width.unwrap_or(inner / heads),
             groups: reader.width_or(&["mamba_n_groups", "mamba_ngroups", "n_groups"], 1)?,
             state: reader.width_or(&["mamba_d_state", "ssm_state_size"], 256)?,
-            kernel: reader.width_or(&["mamba_d_conv", "conv_kernel"], 4)?,
+            kernel: reader.width_or(alias::KERNEL, 4)?,
         })
     }
 }
@@ -177,7 +177,12 @@ pub(super) fn mixer(
     }
     let (inner, channels) = (heads * width, heads * width + 2 * groups * state);
     let linear = |name: &str, from, to| Linear::new(format!("{module}.{name}"), from, to, bias);
-    let activation = Some(reader.activation_at("mamba_hidden_act", Activation::Silu)?);
+    // The one field of Zamba 2 is about its feed-forward parts.
+    let name = match reader.config.model_type.as_str() {
+        "zamba2" => "mamba_hidden_act",
+        _ => reader.fields.any(&["mamba_hidden_act", "hidden_act"]),
+    };
+    let activation = Some(reader.activation_at(name, Activation::Silu)?);
     let conv = format!("{module}.conv1d");
     Ok(Mamba2 {
         module: module.into(),

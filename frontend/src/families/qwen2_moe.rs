@@ -1,7 +1,7 @@
 //! Qwen2-MoE and Qwen3-MoE: some layers with a choice of experts, the others dense.
 
 use super::llama::{attention, common, pre_norm};
-use super::qwen3::windows;
+use super::qwen3::windows_where;
 use super::{Category, Family, Names};
 use crate::LoadError;
 use crate::config::{Reader, Rope, limit};
@@ -45,7 +45,16 @@ fn decoder(
 ) -> Result<Decoder, LoadError> {
     let [_, _, width] = reader.heads()?;
     let rope = Rope::read(reader, width)?;
-    let windows = windows(reader)?;
+    // The first generation alternates up to a layer; in the second all slide or none.
+    let windows = match shared {
+        true => windows_where(reader, |layer, most| {
+            layer < most && layer.is_multiple_of(2)
+        })?,
+        false => {
+            let slides = reader.flag_or("use_sliding_window", false)?;
+            vec![reader.window()?.filter(|_| slides); reader.config.layers]
+        }
+    };
     let sparse = sparse(reader)?;
     common(reader, rope.context, |index, module| {
         let hidden = reader.config.hidden;

@@ -33,9 +33,17 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
 /// `sliding_window` alone means nothing: Qwen publishes it with `use_sliding_window: false`, and the
 /// layers that use it are named by `layer_types` (transformers 5) or `max_window_layers` (before).
 pub(super) fn windows(reader: &Reader<'_>) -> Result<Vec<Option<usize>>, LoadError> {
+    windows_where(reader, |layer, most| layer >= most)
+}
+
+/// The same where `slides` tells, of a layer and `max_window_layers`, what `layer_types` does not.
+pub(super) fn windows_where(
+    reader: &Reader<'_>,
+    slides: impl Fn(usize, usize) -> bool,
+) -> Result<Vec<Option<usize>>, LoadError> {
     if !reader.flag_or("use_sliding_window", false)? {
         return Ok(vec![None; reader.config.layers]);
     }
-    let first = reader.count_or("max_window_layers", usize::MAX)?;
-    reader.windows(|layer| layer >= first)
+    let most = reader.count_or("max_window_layers", usize::MAX)?;
+    reader.windows(|layer| slides(layer, most))
 }

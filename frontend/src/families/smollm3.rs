@@ -23,7 +23,8 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
         },
     )?;
     let turning = turning(reader)?;
-    let slides = reader.flag_or("use_sliding_window", false)?;
+    let slides =
+        reader.flag_or("use_sliding_window", false)? || reader.fields.get("layer_types").is_some();
     let windows = reader.windows(|index| !turns(&turning, index))?;
     parts.decoder(|index, module| {
         let mut attention = parts.attention(module);

@@ -102,6 +102,14 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// The truth values of an array of them.
+    pub(super) fn flags(&self) -> Option<impl Iterator<Item = bool> + use<'a>> {
+        match *self {
+            Value::Scalars(Scalar::Bool, bytes) => Some(bytes.iter().map(|&byte| byte != 0)),
+            _ => None,
+        }
+    }
+
     pub(super) fn integers(&self) -> Option<impl Iterator<Item = i64> + use<'a>> {
         match *self {
             Value::Scalars(kind, bytes) if kind.integer(&[]).is_some() => Some(

@@ -1,7 +1,7 @@
 //! Metadata as a configuration.
 
-use super::names::ROPE_FACTORS;
-use super::tensors::Described;
+use super::names::{LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS};
+use super::tensors::{self, Described};
 use super::{Architecture, Metadata};
 use crate::LoadError;
 use crate::families::Family;
@@ -27,13 +27,24 @@ pub(super) fn fields(
     refuse_variants(metadata, architecture)?;
     let hidden = required("embedding_length")?;
     let heads = required("attention.head_count")?;
-    let kv_heads = metadata.size(&key("attention.head_count_kv"))?;
-    let width = match metadata.size(&key("attention.key_length"))? {
+    let by_layer = metadata.sizes(&key("attention.head_count_kv"))?;
+    let kv_heads = match &by_layer {
+        Some(counts) => counts.iter().copied().max(),
+        None => metadata.size(&key("attention.head_count_kv"))?,
+    };
+    // Latent attention has widths of what the latents become, and some files those of latents too.
+    let widths = |name: &str| {
+        let own = metadata.size(&key(&format!("attention.{name}_mla")))?;
+        Ok::<_, LoadError>(own.or(metadata.size(&key(&format!("attention.{name}")))?))
+    };
+    let width = match widths("key_length")? {
         Some(width) => width,
         None => hidden.checked_div(heads).unwrap_or(0),
     };
+    let latent = metadata.size(&key("attention.kv_lora_rank"))?.is_some();
     let name = key("attention.value_length");
-    if let Some(other) = metadata.size(&name)?.filter(|&other| other != width) {
+    let value = widths("value_length")?;
+    if let Some(other) = value.filter(|&other| other != width && !latent) {
         let reason = format!("only the width of a head, {width}, is supported, is {other}");
         return Err(metadata.error(&name, reason));
     }
@@ -45,7 +56,7 @@ pub(super) fn fields(
     }
     let rows = described
         .iter()
-        .find(|tensor| tensor.checkpoint_name == "model.embed_tokens.weight")
+        .find(|tensor| tensor.name == "token_embd.weight")
         .and_then(|tensor| tensor.shape.first().copied());
     let has = |part: &str| {
         let suffix = format!("{part}.bias");
@@ -61,19 +72,39 @@ pub(super) fn fields(
         Some(epsilon) => Some(epsilon),
         None => metadata.number(&key(layer))?,
     };
-    let layers = required("block_count")?;
+    let layers = tensors::layers(metadata, architecture)?;
     let experts = |name: &str| metadata.size(&key(&format!("expert_{name}")));
     let described_norm = described
         .iter()
-        .any(|tensor| tensor.checkpoint_name.ends_with(".q_norm.weight"));
+        .any(|tensor| tensor.name.ends_with(".attn_q_norm.weight"));
+    // Of the tensors, because some files say another width.
+    let inner = described
+        .iter()
+        .find(|tensor| tensor.name == "blk.0.ffn_down.weight")
+        .and_then(|tensor| tensor.shape.last().copied());
+    let inner = match inner {
+        Some(inner) => inner as u64,
+        None => required("feed_forward_length")?,
+    };
+    let two_norms = described
+        .iter()
+        .any(|tensor| tensor.name.contains(".attn_norm_2."));
+    let turning = match turning {
+        0 => width,
+        turning => turning,
+    };
     let mut fields = Map::new();
     for (name, value) in [
         ("model_type", json!(family.name())),
         ("hidden_size", json!(hidden)),
-        ("intermediate_size", json!(required("feed_forward_length")?)),
+        ("intermediate_size", json!(inner)),
+        ("n_inner", json!(inner)),
         ("num_hidden_layers", json!(layers)),
         ("num_attention_heads", json!(heads)),
         ("num_key_value_heads", json!(kv_heads.unwrap_or(heads))),
+        ("num_kv_heads", json!(kv_heads.unwrap_or(heads))),
+        ("multi_query", json!(kv_heads == Some(1))),
+        ("new_decoder_architecture", json!(two_norms)),
         ("head_dim", json!(width)),
         (
             "max_position_embeddings",
@@ -88,13 +119,22 @@ pub(super) fn fields(
             json!(metadata.required(&key(rms), epsilon)?),
         ),
         ("norm_epsilon", json!(epsilon)),
+        ("layer_norm_epsilon", json!(epsilon)),
+        ("layer_norm_eps", json!(epsilon)),
+        ("norm_eps", json!(epsilon)),
         (
             "partial_rotary_factor",
             json!(turning as f64 / width.max(1) as f64),
         ),
-        ("attention_bias", json!(has(".q_proj"))),
+        (
+            "attention_bias",
+            json!(has(".q_proj") || has(".query_key_value")),
+        ),
         ("attention_out_bias", json!(has(".o_proj"))),
         ("use_bias", json!(has(".q_proj"))),
+        ("use_qkv_bias", json!(has(".q_proj"))),
+        ("bias", json!(has(".query_key_value"))),
+        ("qk_layernorm", json!(described_norm)),
         ("mlp_bias", json!(has(".up_proj"))),
         ("use_qk_norm", json!(described_norm)),
         ("num_local_experts", json!(experts("count")?)),
@@ -106,6 +146,26 @@ pub(super) fn fields(
         (
             "shared_expert_intermediate_size",
             json!(experts("shared_feed_forward_length")?),
+        ),
+        ("n_shared_experts", json!(experts("shared_count")?)),
+        ("num_shared_experts", json!(experts("shared_count")?)),
+        ("n_group", json!(experts("group_count")?)),
+        ("topk_group", json!(experts("group_used_count")?)),
+        (
+            "norm_topk_prob",
+            json!(metadata.flag(&key("expert_weights_norm"))?),
+        ),
+        (
+            "routed_scaling_factor",
+            json!(metadata.number(&key("expert_weights_scale"))?),
+        ),
+        (
+            "first_k_dense_replace",
+            json!(metadata.size(&key("leading_dense_block_count"))?),
+        ),
+        (
+            "use_parallel_residual",
+            json!(metadata.flag(&key("use_parallel_residual"))?),
         ),
         (
             "rope_theta",
@@ -119,10 +179,52 @@ pub(super) fn fields(
     ] {
         fields.insert(name.into(), value);
     }
-    for (name, field) in architecture.fields {
-        if let Some(number) = metadata.number(&key(name))? {
-            fields.insert((*field).into(), json!(number));
+    for &(name, field) in architecture.fields {
+        let name = key(name);
+        if let Some(slides) = metadata.get(&name).and_then(|value| value.flags()) {
+            let kind = |slides| match slides {
+                true => "sliding_attention",
+                false => "full_attention",
+            };
+            let kinds: Vec<&str> = slides.map(kind).take(layers as usize).collect();
+            fields.insert("layer_types".into(), json!(kinds));
+        } else if let Some(number) = metadata.number(&name)? {
+            // A window of no width is none.
+            let is_none = field == "sliding_window" && number == 0.0;
+            if !is_none {
+                fields.insert(field.into(), json!(number));
+            }
         }
+    }
+    if let Some(counts) = &by_layer {
+        let kind = |&count: &u64| match count {
+            0 => "conv",
+            _ => "full_attention",
+        };
+        let kinds: Vec<&str> = counts.iter().map(kind).collect();
+        fields.insert("layer_types".into(), json!(kinds));
+    }
+    if latent {
+        let plain = width.saturating_sub(turning);
+        // Some files do not say it; the joined rows of keys and values do.
+        let joined = described
+            .iter()
+            .find(|tensor| tensor.checkpoint_name.ends_with(".kv_b_proj.weight"));
+        let rows = joined.and_then(|tensor| tensor.shape.first().copied());
+        let rows = rows.and_then(|rows| (rows as u64).checked_div(heads));
+        let value = value.or(rows.map(|rows| rows.saturating_sub(plain)));
+        fields.insert("qk_nope_head_dim".into(), json!(plain));
+        fields.insert("v_head_dim".into(), json!(value));
+        fields.insert("partial_rotary_factor".into(), Value::Null);
+    }
+    let groups = experts("group_count")?.unwrap_or(1);
+    if family.name() == "deepseek_v2" && groups > 1 {
+        fields.insert("topk_method".into(), json!("group_limited_greedy"));
+    }
+    if architecture.name == "mamba2" {
+        let (inner, heads) = (required("ssm.inner_size")?, required("ssm.time_step_rank")?);
+        fields.insert("head_dim".into(), json!(inner.checked_div(heads)));
+        fields.insert("expand".into(), json!(inner.checked_div(hidden)));
     }
     if let Ok(Value::Object(implied)) = serde_json::from_str(architecture.implied) {
         fields.extend(implied);
@@ -131,6 +233,23 @@ pub(super) fn fields(
     if matches!((architecture.name, layers), ("gemma2", 46) | ("gemma3", 62)) {
         let share = hidden.checked_div(heads);
         fields.insert("query_pre_attn_scalar".into(), json!(share));
+    }
+    let factors = |name: &str| {
+        let tensor = described.iter().find(|tensor| tensor.name == name)?;
+        tensor.floats()
+    };
+    if let (Some(short), Some(long)) = (factors(SHORT_FACTORS), factors(LONG_FACTORS)) {
+        fields.insert(
+            "rope_scaling".into(),
+            json!({
+                "rope_type": "longrope",
+                "short_factor": short,
+                "long_factor": long,
+                "attention_factor": metadata.number(&key("rope.scaling.attn_factor"))?,
+                "original_max_position_embeddings":
+                    metadata.size(&key("rope.scaling.original_context_length"))?,
+            }),
+        );
     }
     if let Some(tensor) = described.iter().find(|tensor| tensor.name == ROPE_FACTORS) {
         let base = metadata.number(&key("rope.freq_base"))?.unwrap_or(10_000.0);
@@ -183,10 +302,23 @@ fn scaling(metadata: &Metadata<'_>, architecture: &Architecture) -> Result<Value
             if metadata.number(&name)?.is_some_and(|factor| factor != 1.0) {
                 return Err(metadata.error(&name, "is not supported; it must be 1"));
             }
+            // What says by how much attention grows with the factor: the same for both, so not at all.
+            let grown = metadata.number(&key("scaling.yarn_log_multiplier"))?;
+            // Files of this architecture have a tenth of it.
+            let tenth = architecture.name == "deepseek2";
+            let grown = grown.map(|grown| if tenth { grown / 0.1 } else { grown });
+            let temperature = format!("{}.attention.temperature_scale", architecture.name);
             Ok(json!({
                 "rope_type": "yarn",
                 "factor": factor,
                 "original_max_position_embeddings": original,
+                "beta_fast": metadata.number(&key("scaling.yarn_beta_fast"))?,
+                "beta_slow": metadata.number(&key("scaling.yarn_beta_slow"))?,
+                "mscale": grown,
+                "mscale_all_dim": grown,
+                "llama_4_scaling_beta": metadata.number(&temperature)?,
+                // Its ends of the ramp are no whole pairs.
+                "truncate": architecture.name != "gpt-oss",
             }))
         }
         Some(other) => Err(metadata.error(

@@ -1,9 +1,9 @@
 //! Tensors of a file: descriptions checked against the data, then mapped or repacked.
 
 use super::blocks::Blocks;
-use super::names::{ROPE_FACTORS, checkpoint_name};
+use super::names::{checkpoint_name, is_apart};
 use super::repack::repack;
-use super::{Architecture, Metadata};
+use super::{Architecture, Metadata, derived};
 use crate::LoadError;
 use crate::families::Names;
 use crate::map::MappedFile;
@@ -88,12 +88,28 @@ fn form(kind: u32) -> (Result<Form, String>, usize, usize) {
     (Err(reason), 1, 0)
 }
 
+/// Layers of the model: those of the file but for those that predict further tokens.
+pub(super) fn layers(
+    metadata: &Metadata<'_>,
+    architecture: &Architecture,
+) -> Result<u64, LoadError> {
+    let field = format!("{}.block_count", architecture.name);
+    let all = metadata.required(&field, metadata.size(&field)?)?;
+    let field = format!("{}.nextn_predict_layers", architecture.name);
+    let further = metadata.size(&field)?.unwrap_or(0);
+    all.checked_sub(further)
+        .filter(|&layers| layers > 0)
+        .ok_or_else(|| metadata.error(&field, format!("exceeds the {all} layers of the file")))
+}
+
 /// Checks the descriptions of all tensors. The tensors of the model come first to last as in the
 /// file; each lies within the data and overlaps no other.
 pub(super) fn describe<'a>(
     metadata: &Metadata<'a>,
     architecture: &Architecture,
 ) -> Result<Vec<Described<'a>>, LoadError> {
+    // What is wrong with their number is said when the settings are read.
+    let layers = layers(metadata, architecture).unwrap_or(u64::MAX);
     let mut described = Vec::new();
     let mut names = HashSet::new();
     for tensor in &metadata.head.tensors {
@@ -103,8 +119,8 @@ pub(super) fn describe<'a>(
             reason,
         };
         let checkpoint_name = match tensor.name {
-            ROPE_FACTORS => ROPE_FACTORS.to_string(),
-            name => checkpoint_name(name, architecture.names).ok_or_else(|| {
+            name if is_apart(name, layers) => name.to_string(),
+            name => checkpoint_name(name, architecture).ok_or_else(|| {
                 fail(format!(
                     "belongs to no part of a {} model",
                     architecture.name
@@ -148,6 +164,13 @@ pub(super) fn describe<'a>(
             )));
         };
         let mut shape = shape;
+        let name = checkpoint_name.as_str();
+        // What is a vector in the checkpoint may have the shape of a broadcast, and groups of its own.
+        let is_broadcast = name.ends_with("A_log") && shape.last() == Some(&1);
+        let is_vector = name.ends_with(".D") || name.ends_with("mixer.norm.weight");
+        if is_broadcast || is_vector {
+            shape = vec![shape.iter().product()];
+        }
         // A layer that gives one number is written as a vector.
         if checkpoint_name.ends_with(".shared_expert_gate.weight") && shape.len() == 1 {
             shape.insert(0, 1);
@@ -182,16 +205,17 @@ fn check_overlap(metadata: &Metadata<'_>, described: &[Described<'_>]) -> Result
 
 /// The weights of the file; its `files` are left for the caller to fill with `mapped`.
 pub(super) fn weights(
-    path: &Path,
+    metadata: &Metadata<'_>,
     mapped: &MappedFile,
     described: &[Described<'_>],
     (architecture, names): (&Architecture, Names),
     heads: [usize; 3],
 ) -> Result<Weights, LoadError> {
+    let path: &Path = metadata.file;
     let mut stored = HashMap::new();
     let mut refused = HashMap::new();
     for tensor in described {
-        if tensor.name == ROPE_FACTORS {
+        if tensor.name == tensor.checkpoint_name {
             continue;
         }
         let name = tensor.checkpoint_name.clone();
@@ -213,13 +237,13 @@ pub(super) fn weights(
             refused.insert(name, (path.to_path_buf(), reason.into()));
             continue;
         }
-        if architecture.about_one && name.ends_with("norm.weight") {
+        if let Some(change) = change(architecture, &name) {
             let Some(numbers) = tensor.floats() else {
-                let reason = "is the weight of a norm and not stored as F32";
+                let reason = "must be stored as F32, because what it holds is changed";
                 refused.insert(name, (path.to_path_buf(), reason.into()));
                 continue;
             };
-            let numbers: Vec<f32> = numbers.iter().map(|number| (number - 1.0) as f32).collect();
+            let numbers: Vec<f32> = numbers.into_iter().map(|x| change(x) as f32).collect();
             let weight = Stored {
                 file: path.to_path_buf(),
                 declaration: declare(WeightFormat::Dense(DType::F32)),
@@ -243,7 +267,7 @@ pub(super) fn weights(
                         tensor.range.clone(),
                         dtype.size(),
                     ),
-                    RowOrder::Paired { .. } => {
+                    RowOrder::Paired { .. } | RowOrder::Grouped { .. } => {
                         let mut bytes = Vec::with_capacity(tensor.bytes.len());
                         for index in 0..rows {
                             bytes.extend_from_slice(
@@ -273,7 +297,23 @@ pub(super) fn weights(
         };
         stored.insert(name, weight);
     }
+    derived::add(metadata, mapped, &mut stored)?;
+    // Matrices have their outputs first, whatever the checkpoint has.
+    let names = Names {
+        transposed: &[],
+        ..names
+    };
     Ok(Weights::new(path, names, stored, refused))
+}
+
+/// What becomes of the numbers of the tensor `name`, where a file has others than a checkpoint.
+fn change(architecture: &Architecture, name: &str) -> Option<fn(f64) -> f64> {
+    if architecture.about_one && name.ends_with("norm.weight") {
+        return Some(|weight| weight - 1.0);
+    }
+    // Files have what the exponential of the logarithm is used for.
+    name.ends_with("A_log")
+        .then_some(|decay: f64| (-decay).ln())
 }
 
 /// Which row of the file a row of the weight is.
@@ -283,12 +323,35 @@ pub(super) fn weights(
 #[derive(Clone, Copy)]
 enum RowOrder {
     Kept,
-    Paired { head_dim: usize },
+    Paired {
+        head_dim: usize,
+    },
+    /// Files have all queries, then all keys, then all values; checkpoints have, for each key-value
+    /// head, its queries, its key and its value.
+    Grouped {
+        heads: usize,
+        kv_heads: usize,
+        head_dim: usize,
+    },
 }
 
 impl RowOrder {
     fn of(architecture: &Architecture, sizes: [usize; 3], tensor: &Described<'_>) -> Self {
         let [heads, kv_heads, head_dim] = sizes;
+        let rows = tensor.shape.first().copied().unwrap_or(0);
+        if architecture.grouped && tensor.checkpoint_name.contains(".query_key_value.") {
+            let all = kv_heads
+                .checked_mul(2)
+                .and_then(|kv| kv.checked_add(heads)?.checked_mul(head_dim));
+            return match all == Some(rows) && kv_heads > 0 {
+                true => RowOrder::Grouped {
+                    heads,
+                    kv_heads,
+                    head_dim,
+                },
+                false => RowOrder::Kept,
+            };
+        }
         let heads = if tensor.checkpoint_name.contains(".q_proj.") {
             heads
         } else if tensor.checkpoint_name.contains(".k_proj.") {
@@ -296,7 +359,6 @@ impl RowOrder {
         } else {
             return RowOrder::Kept;
         };
-        let rows = tensor.shape.first().copied().unwrap_or(0);
         // A wrong shape is reported when the graph asks for the tensor.
         match architecture.paired && heads.checked_mul(head_dim) == Some(rows) {
             true => RowOrder::Paired { head_dim },
@@ -311,6 +373,20 @@ impl RowOrder {
                 let half = head_dim / 2;
                 let (head, within) = (row / head_dim, row % head_dim);
                 head * head_dim + 2 * (within % half) + within / half
+            }
+            RowOrder::Grouped {
+                heads,
+                kv_heads,
+                head_dim,
+            } => {
+                let queries = heads / kv_heads;
+                let (head, within) = (row / head_dim, row % head_dim);
+                let (group, place) = (head / (queries + 2), head % (queries + 2));
+                let head = match place {
+                    place if place < queries => group * queries + place,
+                    place => heads + (place - queries) * kv_heads + group,
+                };
+                head * head_dim + within
             }
         }
     }

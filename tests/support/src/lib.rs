@@ -33,6 +33,12 @@ pub fn families() -> PathBuf {
     Path::new(env!("OUT_DIR")).join("families")
 }
 
+/// The folder of GGUF files as llama.cpp's converter writes them, tiny ones, each `NAME.gguf` with the
+/// logits by Hugging Face transformers in `NAME.json`. `tests/gguf_cases.py` made them.
+pub fn gguf_files() -> PathBuf {
+    Path::new(env!("OUT_DIR")).join("gguf")
+}
+
 /// Records whose own rounding is more than a test's budget, of a model that grows it on one prompt, and
 /// how far their logits are from the exact numbers, interpreted in f64.
 pub const INEXACT: [(&str, f64); 1] = [("falcon_mamba", 1.29e-5)];

@@ -18,6 +18,10 @@ pub struct RecordedCase {
     config: Value,
     /// The configuration in the spelling of transformers 4, if that differs.
     pub older: Option<Value>,
+    /// Whether the prompt is longer than the texts of training and turns otherwise as a whole, so that
+    /// its tokens one by one give other logits.
+    #[serde(default)]
+    pub whole: bool,
     tensors: serde_json::Map<String, Value>,
     /// The prompt.
     pub ids: Vec<u32>,
