@@ -184,8 +184,9 @@ impl Device {
         let (device, name) = match spec {
             DeviceSpec::LocalTask { .. } => local::task(threads, &kernels, &parameters).map(local),
             DeviceSpec::LocalSync => local::sync(&kernels, &parameters).map(local),
-            DeviceSpec::Gpu { driver, ordinal } => create(driver, ordinal, &parameters)
-                .map(|(device, name)| (device, Some(name))),
+            DeviceSpec::Gpu { driver, ordinal } => {
+                create(driver, ordinal, &parameters).map(|(device, name)| (device, Some(name)))
+            }
         }
         .map_err(unavailable)?;
         Ok(Self(Arc::new(Handle {
@@ -284,8 +285,7 @@ fn create(
     parameters: &sys::iree_hal_device_create_params_t,
 ) -> Result<(*mut sys::iree_hal_device_t, String), String> {
     let advice = driver.advice();
-    let driver =
-        Driver::new(driver.name()).map_err(|message| format!("{message}; {advice}"))?;
+    let driver = Driver::new(driver.name()).map_err(|message| format!("{message}; {advice}"))?;
     let mut available = driver.devices()?;
     let count = available.len();
     if ordinal >= count {
