@@ -225,19 +225,12 @@ impl Writer<'_> {
             let number = self.code.arith("subi", workgroup, start, "index");
             let place = self.place(number);
             self.code.when(own, |code| {
-                linear::products(
-                    code,
-                    &[matrix],
-                    &x,
-                    batch,
-                    &place,
-                    |code, output, row, sums| {
-                        let sum = biased(code, sums[0], bias.as_ref(), output);
-                        let at = code.index(row * matrix.rows);
-                        let at = code.add(at, output);
-                        code.store(sum, out, at);
-                    },
-                );
+                linear::products(code, &[matrix], &x, batch, &place, |code, output, row, sums| {
+                    let sum = biased(code, sums[0], bias.as_ref(), output);
+                    let at = code.index(row * matrix.rows);
+                    let at = code.add(at, output);
+                    code.store(sum, out, at);
+                });
             });
             first += count;
         }
@@ -324,10 +317,7 @@ impl Writer<'_> {
             };
             code.store(number, &out, at);
         });
-        Some((
-            (rows * width).div_ceil(rows::EACH_THREADS),
-            rows::EACH_THREADS,
-        ))
+        Some(((rows * width).div_ceil(rows::EACH_THREADS), rows::EACH_THREADS))
     }
 
     fn argmax(&mut self) -> Option<(usize, usize)> {
@@ -355,10 +345,7 @@ impl Writer<'_> {
     fn norm(&mut self) -> Option<(usize, usize)> {
         let (sizes, rows) = self.rows(0)?;
         // `[B, T, .., width]` or `[B, width]`.
-        let tokens = sizes
-            .iter()
-            .take((sizes.len() - 1).min(2))
-            .product::<usize>();
+        let tokens = sizes.iter().take((sizes.len() - 1).min(2)).product::<usize>();
         let &width = sizes.last()?;
         let Op::RmsNorm { epsilon, offset } = self.node(0)?.op else {
             return None;

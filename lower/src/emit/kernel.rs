@@ -7,8 +7,8 @@
 //! stays around it.
 
 use super::element::{Kind, Tensor};
-use super::gpu;
 use super::operations::{Emitted, Operations};
+use super::gpu;
 use super::weight::{Globals, quote};
 use crate::targets::KernelOwner;
 use melior::Context;
@@ -16,9 +16,7 @@ use melior::ir::Module;
 use melior::ir::block::BlockLike;
 use melior::ir::operation::OperationLike;
 use mlxcel_frontend::artifact::{Kernel, parameter_names, stored};
-use mlxcel_ir::{
-    Bindings, Builder, DType, Graph, Op, StateId, StatePart, Symbol, ValueId, WeightId,
-};
+use mlxcel_ir::{Bindings, Builder, DType, Graph, Op, StateId, StatePart, Symbol, ValueId, WeightId};
 use std::collections::HashMap;
 use std::fmt::Write;
 

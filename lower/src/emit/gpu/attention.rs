@@ -167,7 +167,15 @@ pub(super) fn write(code: &mut Code, shape: &Shape, buffers: &Buffers) {
     let valid = code.arith("andi", squad_first, team_first, "i1");
     let at = code.add(new_row, part);
     let new = [&buffers.k, &buffers.v];
-    let gathered = attend(code, shape, &q, new, at, valid, &Gathered::from(&gathered));
+    let gathered = attend(
+        code,
+        shape,
+        &q,
+        new,
+        at,
+        valid,
+        &Gathered::from(&gathered),
+    );
     let gathered = over_teams(code, &gathered);
     let output = Output {
         squads,

@@ -173,10 +173,7 @@ impl Code {
         let value = self.load(memory, at);
         match memory.element {
             Element::F32 => value,
-            element => self.value(format_args!(
-                "arith.extf {value} : {} to f32",
-                element.name()
-            )),
+            element => self.value(format_args!("arith.extf {value} : {} to f32", element.name())),
         }
     }
 

@@ -282,7 +282,9 @@ impl Group<'_> {
             "vector.broadcast" => {
                 gathered(std::iter::repeat_n(operands[0].clone(), last_vector(words)))
             }
-            "vector.shuffle" => Floats([operands[0].floats(), operands[1].floats()].concat()),
+            "vector.shuffle" => {
+                Floats([operands[0].floats(), operands[1].floats()].concat())
+            }
             "math.fma" => {
                 let product = binary("mulf", &operands[0], &operands[1]);
                 binary("addf", &product, &operands[2])

@@ -93,8 +93,9 @@ impl Matrix {
                 let words = code.value(format_args!(
                     "vector.broadcast {word} : i32 to vector<8xi32>"
                 ));
-                let shifts = code
-                    .value("arith.constant dense<[0, 4, 8, 12, 16, 20, 24, 28]> : vector<8xi32>");
+                let shifts = code.value(
+                    "arith.constant dense<[0, 4, 8, 12, 16, 20, 24, 28]> : vector<8xi32>",
+                );
                 let shifted = code.arith("shrui", words, shifts, "vector<8xi32>");
                 let mask = code.value("arith.constant dense<15> : vector<8xi32>");
                 let codes = code.arith("andi", shifted, mask, "vector<8xi32>");

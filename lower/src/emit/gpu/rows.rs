@@ -83,7 +83,11 @@ pub(super) struct Turn {
 
 /// Rotary embedding of one token: each workgroup a head of a row, each thread a pair or a number that
 /// passes. `frequencies` has the radians per position of each pair.
-pub(super) fn rope(code: &mut Code, turn: &Turn, [x, start, frequencies, out]: [&Memory; 4]) {
+pub(super) fn rope(
+    code: &mut Code,
+    turn: &Turn,
+    [x, start, frequencies, out]: [&Memory; 4],
+) {
     let workgroup = code.workgroup();
     let thread = code.thread();
     let row = code.divide(workgroup, turn.heads);

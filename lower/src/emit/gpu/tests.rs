@@ -62,10 +62,7 @@ fn stored(weight: &WeightDecl, seed: u32) -> [Vec<u8>; 3] {
             let codes = noise(values, seed);
             let sides = |bytes: usize, seed| floats(scale, &noise(bytes / scale.size(), seed));
             [
-                codes
-                    .iter()
-                    .map(|&code| (code * 128.0) as i8 as u8)
-                    .collect(),
+                codes.iter().map(|&code| (code * 128.0) as i8 as u8).collect(),
                 sides(scales, seed + 1),
                 sides(biases, seed + 2),
             ]
@@ -154,11 +151,8 @@ fn check(
     assert_eq!(names.len(), buffers.len(), "{name}: bindings");
     let sizes = [written.workgroups, written.threads];
     emulate::run(written.code.text(), &names, &mut buffers, sizes);
-    for ((output, (_, expect)), bytes) in graph
-        .outputs
-        .iter()
-        .zip(&expect)
-        .zip(&buffers[first_output..])
+    for ((output, (_, expect)), bytes) in
+        graph.outputs.iter().zip(&expect).zip(&buffers[first_output..])
     {
         let ty = graph.ty(output.value).unwrap();
         let numbers: Vec<f64> = bytes
@@ -169,9 +163,7 @@ fn check(
             })
             .collect();
         let expect = expect.to_f64();
-        let largest = expect
-            .iter()
-            .fold(1.0_f64, |most, number| most.max(number.abs()));
+        let largest = expect.iter().fold(1.0_f64, |most, number| most.max(number.abs()));
         for (at, (actual, expect)) in numbers.iter().zip(&expect).enumerate() {
             assert!(
                 (actual - expect).abs() <= 2e-5 * largest,
@@ -192,11 +184,7 @@ fn check(
                     true => new[row * width * 4..(row + 1) * width * 4].to_vec(),
                     false => floats(DType::F32, &before[at..at + width]),
                 };
-                assert_eq!(
-                    after[at * 4..(at + width) * 4],
-                    expect,
-                    "{name}: {position}"
-                );
+                assert_eq!(after[at * 4..(at + width) * 4], expect, "{name}: {position}");
             }
         }
     }
