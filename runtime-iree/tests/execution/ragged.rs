@@ -3,7 +3,7 @@
 
 use crate::toy::{self, CONTEXT, State, VOCABULARY};
 use mlxcel_ir::step::{Row, RowOutput, SequenceId, Tokens, Want};
-use mlxcel_runtime_iree::{Artifact, Device, Runtime};
+use mlxcel_runtime_iree::{Artifact, Device, Error, Runtime};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -211,4 +211,52 @@ fn rows_share_buffers_of_the_functions_size() {
     check(&mut runtime, &[(1, 1, 0)], 4);
     check(&mut runtime, &[(0, 0, 0), (1, 0, 0), (2, 0, 0)], 4);
     check(&mut runtime, &[(0, 1, 0), (2, 1, 0)], 6);
+}
+
+#[test]
+fn a_step_that_fails_changes_no_sequence() {
+    for state in [State::Cache, State::Memory] {
+        let Some(folder) = toy::artifact_of(state, true) else {
+            return;
+        };
+        let artifact = Artifact::open(folder.path()).unwrap();
+        let device = Device::open("local-sync".parse().unwrap()).unwrap();
+        let mut runtime = Runtime::new(&artifact, &device).unwrap();
+        let prompts: [&[u32]; 3] = [&[1, 2, 3], &[4], &[5, 6, 7, 0, 1]];
+        let sequences = prompts.map(|_| runtime.create().unwrap());
+        let row = |index: usize, tokens| Row {
+            sequence: sequences[index],
+            tokens: Tokens::Given(tokens),
+            want: Want::Logits,
+        };
+        for (index, tokens) in prompts.into_iter().enumerate() {
+            let ticket = runtime.submit(&[row(index, tokens)]).unwrap();
+            runtime.wait(ticket).unwrap();
+        }
+        // The third row alone is a prompt, so that it is computed before or after the two that fail.
+        let rows = [row(0, &[4]), row(1, &[4]), row(2, &[1, 1, 1, 1])];
+        let error = runtime.submit(&rows).unwrap_err();
+        assert!(
+            matches!(&error, Error::Call { function, message }
+                if function.contains("faulty") && message.contains("it is faulty")),
+            "{error}"
+        );
+        for (sequence, tokens) in sequences.into_iter().zip(prompts) {
+            assert_eq!(runtime.len(sequence), Ok(tokens.len()));
+        }
+        let alone = runtime.submit(&rows[..1]);
+        match state {
+            State::Cache => {
+                let expect = outputs(&[1, 2, 3, 4], 1, Want::Logits);
+                assert_eq!(runtime.wait(alone.unwrap()), Ok(vec![expect]));
+            }
+            State::Memory => {
+                assert_eq!(alone.unwrap_err(), Error::HalfDone(sequences[0].0));
+                runtime.truncate(sequences[0], 0).unwrap();
+                let ticket = runtime.submit(&rows[..1]).unwrap();
+                let expect = outputs(&[4], 1, Want::Logits);
+                assert_eq!(runtime.wait(ticket), Ok(vec![expect]));
+            }
+        }
+    }
 }

@@ -108,7 +108,9 @@ pub(crate) fn program() -> String {
             ("prefill", 4, false),
             ("every", 4, true),
         ];
-        let batches = ROWS.map(|(name, rows, tokens)| batch(state, name, rows, tokens));
+        let batches = [false, true].into_iter().flat_map(|faulty| {
+            ROWS.map(|(name, rows, tokens)| batch(state, faulty, name, rows, tokens))
+        });
         steps
             .map(|(name, tokens, every)| step(state, name, tokens, every))
             .into_iter()
@@ -191,13 +193,16 @@ const ROWS: [(&str, usize, usize); 4] = [
     ("prefill", 4, 4),
 ];
 
-/// The name of a function for several rows.
-fn batched(name: &str, rows: usize) -> String {
-    format!("{name}_b{rows}")
+/// The name of a function for several rows, or of one that fails when it is called.
+fn batched(name: &str, rows: usize, faulty: bool) -> String {
+    match faulty {
+        true => format!("{name}_faulty_b{rows}"),
+        false => format!("{name}_b{rows}"),
+    }
 }
 
 /// A function for `rows` rows, each of which goes through the function for one.
-fn batch(state: State, name: &str, rows: usize, tokens: usize) -> String {
+fn batch(state: State, faulty: bool, name: &str, rows: usize, tokens: usize) -> String {
     let one = state.function(name);
     let kept = |rows: usize| {
         let shape = state.shape();
@@ -216,6 +221,9 @@ fn batch(state: State, name: &str, rows: usize, tokens: usize) -> String {
         [logits, format!("tensor<{rows}xi32>"), kept(rows)]
     };
     let mut body = String::new();
+    if faulty {
+        body += "%no = arith.constant false\ncf.assert %no, \"it is faulty\"\n";
+    }
     for row in 0..rows {
         let ranges = [
             format!("0:{tokens}"),
@@ -256,7 +264,7 @@ fn batch(state: State, name: &str, rows: usize, tokens: usize) -> String {
            {body}
            return %y0, %y1, %y2 : {results}
          }}",
-        batched(&one, rows),
+        batched(&one, rows, faulty),
         results = results(rows).join(", "),
     )
 }
@@ -332,6 +340,11 @@ pub(crate) fn artifact() -> Option<tempfile::TempDir> {
 
 /// The same, for one of the model's forms.
 pub(crate) fn artifact_with(state: State) -> Option<tempfile::TempDir> {
+    artifact_of(state, false)
+}
+
+/// The same, whose functions for several rows may be faulty.
+pub(crate) fn artifact_of(state: State, faulty: bool) -> Option<tempfile::TempDir> {
     let vmfb = module()?;
     let folder = tempfile::tempdir().unwrap();
     let bytes: Vec<u8> = embedding().iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -348,7 +361,7 @@ pub(crate) fn artifact_with(state: State) -> Option<tempfile::TempDir> {
         outputs: outputs.iter().map(|output| output.to_string()).collect(),
     };
     let several = ROWS.map(|(name, rows, tokens)| Function {
-        name: batched(&state.function(name), rows),
+        name: batched(&state.function(name), rows, faulty),
         batch: rows,
         ..function(name, tokens, &["logits", "token"])
     });

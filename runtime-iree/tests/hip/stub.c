@@ -1,5 +1,5 @@
-// A library that stands for AMD's libamdhip64.so where there is no GPU: it has devices, streams and events, and it
-// loads code objects for the chip that it says it is, but has no memory to give and starts nothing.
+// A library that stands for AMD's libamdhip64.so where there is no GPU: it has devices, streams, events and memory,
+// and it loads code objects for the chip that it says it is, but it starts none.
 //
 // STUB_HIP_DEVICES is how many devices there are, 1 by default; STUB_HIP_MACH is their chip, as the number that code
 // objects of that chip have in the ELF header. With OLD defined the library lacks a function that IREE needs.
@@ -28,7 +28,8 @@ static int object;
 // What gives a handle: to a context, a stream, an event and so on. Nobody looks into one.
 #define HANDLE(name)                                                           \
   int name(void **handle) {                                                    \
-    *handle = &object;                                                         \
+    if (handle)                                                                \
+      *handle = &object;                                                       \
     return SUCCESS;                                                            \
   }
 #define RESULT(name, result)                                                   \
@@ -53,6 +54,10 @@ int hipDeviceGetUuid(char *uuid, int device) {
 }
 int hipDeviceGetAttribute(int *value, int attribute, int device) {
   *value = 1 << 16;
+  return SUCCESS;
+}
+int hipFuncGetAttribute(int *value, int attribute, const void *function) {
+  *value = 0;
   return SUCCESS;
 }
 int hipDeviceCanAccessPeer(int *can, int device, int peer) {
@@ -90,6 +95,44 @@ int hipModuleLoadData(void **module, const unsigned char *image) {
   return hipModuleLoadDataEx(module, image, 0, NULL, NULL);
 }
 
+// Memory, all of it the host's.
+int hipMalloc(void **address, size_t size) {
+  *address = malloc(size);
+  return *address ? SUCCESS : OUT_OF_MEMORY;
+}
+int hipMallocAsync(void **address, size_t size, void *stream) {
+  return hipMalloc(address, size);
+}
+int hipMallocFromPoolAsync(void **address, size_t size, void *pool, void *stream) {
+  return hipMalloc(address, size);
+}
+int hipMallocManaged(void **address, size_t size, unsigned flags) {
+  return hipMalloc(address, size);
+}
+int hipHostMalloc(void **address, size_t size, unsigned flags) {
+  return hipMalloc(address, size);
+}
+int hipFree(void *address) {
+  free(address);
+  return SUCCESS;
+}
+int hipFreeAsync(void *address, void *stream) { return hipFree(address); }
+int hipHostFree(void *address) { return hipFree(address); }
+int hipHostGetDevicePointer(void **device, void *address, unsigned flags) {
+  *device = address;
+  return SUCCESS;
+}
+int hipMemcpy(void *to, const void *from, size_t size, int kind) {
+  memcpy(to, from, size);
+  return SUCCESS;
+}
+int hipMemcpyAsync(void *to, const void *from, size_t size, int kind, void *stream) {
+  return hipMemcpy(to, from, size, kind);
+}
+int hipMemcpyHtoDAsync(void *to, void *from, size_t size, void *stream) {
+  return hipMemcpy(to, from, size, 0);
+}
+
 HANDLE(hipCtxGetCurrent)
 HANDLE(hipCtxPopCurrent)
 HANDLE(hipDevicePrimaryCtxRetain)
@@ -106,7 +149,6 @@ RESULT(hipEventDestroy, SUCCESS)
 RESULT(hipEventQuery, SUCCESS)
 RESULT(hipEventRecord, SUCCESS)
 RESULT(hipEventSynchronize, SUCCESS)
-RESULT(hipFuncGetAttribute, SUCCESS)
 RESULT(hipFuncSetAttribute, SUCCESS)
 RESULT(hipGetLastError, SUCCESS)
 RESULT(hipMemPoolDestroy, SUCCESS)
@@ -118,16 +160,8 @@ RESULT(hipSetDevice, SUCCESS)
 RESULT(hipStreamDestroy, SUCCESS)
 RESULT(hipStreamSynchronize, SUCCESS)
 RESULT(hipStreamWaitEvent, SUCCESS)
-RESULT(hipFree, SUCCESS)
-RESULT(hipFreeAsync, SUCCESS)
-RESULT(hipHostFree, SUCCESS)
 
-RESULT(hipHostMalloc, OUT_OF_MEMORY)
 RESULT(hipHostRegister, OUT_OF_MEMORY)
-RESULT(hipMalloc, OUT_OF_MEMORY)
-RESULT(hipMallocAsync, OUT_OF_MEMORY)
-RESULT(hipMallocFromPoolAsync, OUT_OF_MEMORY)
-RESULT(hipMallocManaged, OUT_OF_MEMORY)
 
 RESULT(hipDeviceEnablePeerAccess, NOT_SUPPORTED)
 RESULT(hipEventElapsedTime, NOT_SUPPORTED)
@@ -140,13 +174,9 @@ RESULT(hipGraphDestroy, NOT_SUPPORTED)
 RESULT(hipGraphExecDestroy, NOT_SUPPORTED)
 RESULT(hipGraphInstantiate, NOT_SUPPORTED)
 RESULT(hipGraphLaunch, NOT_SUPPORTED)
-RESULT(hipHostGetDevicePointer, NOT_SUPPORTED)
 RESULT(hipHostUnregister, NOT_SUPPORTED)
 RESULT(hipLaunchKernel, NOT_SUPPORTED)
 RESULT(hipMemPrefetchAsync, NOT_SUPPORTED)
-RESULT(hipMemcpy, NOT_SUPPORTED)
-RESULT(hipMemcpyAsync, NOT_SUPPORTED)
-RESULT(hipMemcpyHtoDAsync, NOT_SUPPORTED)
 RESULT(hipMemset, NOT_SUPPORTED)
 RESULT(hipMemsetAsync, NOT_SUPPORTED)
 RESULT(hipMemsetD16Async, NOT_SUPPORTED)
@@ -155,5 +185,8 @@ RESULT(hipMemsetD8Async, NOT_SUPPORTED)
 RESULT(hipModuleGetGlobal, NOT_SUPPORTED)
 RESULT(hipModuleLaunchKernel, NOT_SUPPORTED)
 #ifndef OLD
-RESULT(hipLaunchHostFunc, NOT_SUPPORTED)
+int hipLaunchHostFunc(void *stream, void (*function)(void *), void *argument) {
+  function(argument);
+  return SUCCESS;
+}
 #endif
