@@ -3,7 +3,7 @@
 use super::{Execution, ExecutionError, Inputs, Observed, failed};
 use crate::case::Case;
 use mlxcel_ir::{Bindings, Graph, HostTensor, TensorType, WeightData, WeightSource};
-use mlxcel_lower::{FunctionSpec, Target, compile_graphs};
+use mlxcel_lower::{CompileError, FunctionSpec, Target, compile_graphs};
 use mlxcel_runtime_iree::{Device, Module};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -14,6 +14,8 @@ pub struct IreeExecution;
 
 /// Name of the one function that is compiled.
 const FUNCTION: &str = "main";
+/// What names of the functions of a batch start with, before their numbers.
+const CASE: &str = "case";
 
 impl Execution for IreeExecution {
     fn name(&self) -> &'static str {
@@ -94,12 +96,20 @@ pub type Outcome = Result<Vec<Observed>, ExecutionError>;
 
 impl IreeExecution {
     /// Runs many cases, compiled together, since starting the compiler takes longer than compiling
-    /// a small graph. A batch that does not compile is halved until the cases at fault are alone.
+    /// a small graph. A case that is refused before the compiler runs is left out; a batch that then does
+    /// not compile is halved until the cases at fault are alone.
     pub fn run_batch(&self, cases: &[&Case]) -> Vec<Outcome> {
         match (self.run_module(cases), cases) {
             (Ok(outcomes), _) => outcomes,
             (Err(error), [_]) => vec![Err(error)],
-            (Err(_), _) => {
+            (Err(error), _) => {
+                if let Some(index) = refused(&error).filter(|&index| index < cases.len()) {
+                    let mut rest = cases.to_vec();
+                    rest.remove(index);
+                    let mut outcomes = self.run_batch(&rest);
+                    outcomes.insert(index, Err(error));
+                    return outcomes;
+                }
                 let (left, right) = cases.split_at(cases.len() / 2);
                 let mut outcomes = self.run_batch(left);
                 outcomes.extend(self.run_batch(right));
@@ -117,7 +127,7 @@ impl IreeExecution {
             .enumerate()
             .map(|(index, case)| {
                 let mut graph = case.graph.clone();
-                graph.name = format!("case{index}");
+                graph.name = format!("{CASE}{index}");
                 for weight in &mut graph.weights {
                     weight.name = format!("{index}/{}", weight.name);
                 }
@@ -156,6 +166,14 @@ impl IreeExecution {
             .zip(functions.iter().zip(&data))
             .map(call)
             .collect())
+    }
+}
+
+/// The place of the case that cannot be expressed for the compiler.
+fn refused(error: &ExecutionError) -> Option<usize> {
+    match error.source.downcast_ref() {
+        Some(CompileError::Emit { function, .. }) => function.strip_prefix(CASE)?.parse().ok(),
+        _ => None,
     }
 }
 
