@@ -36,6 +36,17 @@ pub const KNOWN: &[Limitation] = &[
         case: include_str!("known/odd_groups.mxg"),
     },
     Limitation {
+        name: "contraction of a 16-bit scalar",
+        execution: || Box::new(IreeExecution),
+        cause: "IREE's compiler computes a 16-bit contraction in f32. Where the operands are a scalar, reshaped to \
+                one number, it folds the reshapes into the contraction and is left with a cast of the scalar's \
+                type that it cannot lower. A vector of one number, or a scalar of f32, compiles; no model \
+                contracts scalars",
+        says: "failed to legalize unresolved source materialization",
+        ulp: None,
+        case: include_str!("known/scalar_dot.mxg"),
+    },
+    Limitation {
         name: "error function of small numbers",
         execution: || Box::new(MlxExecution::Operations),
         cause: "MLX computes erf by an exponential, whose error of 1.5e-7 is absolute; relative to the \
