@@ -295,14 +295,17 @@ fn steps(decoder: &Decoder, texts: &[Text]) -> Result<Vec<Level>, Fault> {
         .collect())
 }
 
+/// A relation's name, the decoder, its texts, how many tokens of each are rows, and the width that these
+/// are padded to.
+type Relation<'a> = (&'a str, &'a Decoder, &'a [Text], &'a [usize], usize);
+
 /// Relations of one call of a whole graph.
 fn graphs(decoder: &Decoder, texts: &[Text]) -> Result<Vec<Level>, Fault> {
-    // Each: the decoder, the rows, the width that they are padded to.
     let tied = Decoder::new(Head::Tied, false)?;
     let tied_text = [Text::new(&tied, TOKENS, 1)?];
     let copied = Decoder::new(Head::Copied, false)?;
     let adapted = Decoder::new(Head::Own, true)?;
-    let relations: [(&str, &Decoder, &[Text], &[usize], usize); 5] = [
+    let relations: [Relation<'_>; 5] = [
         ("padded", decoder, texts, &[19], 33),
         ("rows of one call", decoder, texts, &[16, 1, 9], 16),
         ("tied", &tied, &tied_text, &[16], 16),

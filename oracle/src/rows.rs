@@ -18,6 +18,9 @@ use std::sync::Arc;
 /// What goes wrong where nothing of ours may.
 pub type Fault = Box<dyn std::error::Error>;
 
+/// A session and the name of what executes it.
+pub type Named = (&'static str, Box<dyn Session>);
+
 /// The weights' seed.
 const SEED: u64 = 11;
 
@@ -62,7 +65,7 @@ impl Decoder {
     ///
     /// # Errors
     /// If one cannot be made.
-    pub fn sessions(&self, context: usize) -> Result<Vec<(&'static str, Box<dyn Session>)>, Fault> {
+    pub fn sessions(&self, context: usize) -> Result<Vec<Named>, Fault> {
         let graphs = Graphs {
             last: self.last.clone(),
             all: self.all.clone(),
@@ -79,7 +82,7 @@ impl Decoder {
             )?))
         };
         let weights = self.weights.clone();
-        let reference = ReferenceSession::new(&self.last, weights, context, toy::VOCABULARY)?;
+        let reference = ReferenceSession::new(&self.all, weights, context, toy::VOCABULARY)?;
         Ok(vec![
             ("reference-f32", Box::new(reference)),
             ("mlx", mlx(Device::CpuMlx)?),

@@ -45,8 +45,9 @@ pub(super) fn constants(kernel: &Kernel) -> Option<Vec<f64>> {
 }
 
 /// The executable `symbol` with one entry point of the same name. Its bindings are the kernel's inputs, the
-/// stored parts of its weights, its [`constants`], its states and its outputs.
-pub(super) fn executable(symbol: &str, kernel: &Kernel) -> Emitted<String> {
+/// stored parts of its weights, its [`constants`], its states and its outputs. A GPU's subgroups have
+/// `subgroup` threads, a multiple of [`LANES`].
+pub(super) fn executable(symbol: &str, kernel: &Kernel, subgroup: usize) -> Emitted<String> {
     let Written {
         code,
         bindings,
@@ -69,7 +70,7 @@ pub(super) fn executable(symbol: &str, kernel: &Kernel) -> Emitted<String> {
              func.func @{symbol}({bindings}) attributes {{
                translation_info = #iree_codegen.translation_info<
                  pipeline = #iree_codegen.pass_pipeline<\"\">
-                 workgroup_size = [{threads}, 1, 1] subgroup_size = {LANES}>
+                 workgroup_size = [{threads}, 1, 1] subgroup_size = {subgroup}>
              }} {{
                {body}
                return

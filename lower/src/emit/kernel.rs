@@ -81,7 +81,7 @@ impl Kernels {
             let symbol = format!("kernel_{number}");
             let text = match self.owner {
                 KernelOwner::Runtime => executable(name, &symbol, kernel)?,
-                KernelOwner::Module => gpu::executable(&symbol, kernel)?,
+                KernelOwner::Module { subgroup } => gpu::executable(&symbol, kernel, subgroup)?,
             };
             let parsed = Module::parse(context, &text)
                 .ok_or_else(|| format!("the executable of `{name}` is no MLIR"))?;
@@ -188,7 +188,7 @@ impl Planner<'_> {
     /// Pieces of several nodes, the largest first.
     fn fuse(&mut self) {
         let graph = self.graph;
-        let normed = self.owner == KernelOwner::Module;
+        let normed = self.owner.is_module();
         for (index, node) in graph.nodes.iter().enumerate() {
             if let Op::Attention { .. } = node.op
                 && normed
@@ -258,7 +258,7 @@ impl Planner<'_> {
 
     /// [`Self::take`] with the norm that `nodes` begin with, if nothing else reads it.
     fn take_normed(&mut self, at: usize, nodes: &[usize], results: &[usize]) -> bool {
-        if self.owner != KernelOwner::Module {
+        if !self.owner.is_module() {
             return false;
         }
         let reads = |value: ValueId| {
@@ -389,7 +389,7 @@ fn cut(
         false => bindings.get(Symbol::S)?,
     };
     let kernel = Kernel::new(builder.finish(), capacity)?;
-    if owner == KernelOwner::Module && !gpu::has(&kernel) {
+    if owner.is_module() && !gpu::has(&kernel) {
         return None;
     }
     Some(Piece {
@@ -429,7 +429,7 @@ impl Piece {
         let mut inputs = operands.to_vec();
         for &weight in &self.weights {
             let declaration = graph.weight(weight).ok_or("lacks a weight")?;
-            if kernels.owner == KernelOwner::Module {
+            if kernels.owner.is_module() {
                 // A global that all functions share, since on a GPU two would be two copies.
                 inputs.extend(operations.parts(&mut shared.globals, declaration)?);
                 continue;
@@ -442,7 +442,7 @@ impl Piece {
                 }
             }
         }
-        if kernels.owner == KernelOwner::Module
+        if kernels.owner.is_module()
             && let Some(constants) = gpu::constants(&self.kernel)
         {
             inputs.push(operations.table(&constants, DType::F32)?);

@@ -90,7 +90,11 @@ fn check(
         .with(Symbol::S, capacity);
     let kernel = Kernel::new(graph.clone(), capacity).unwrap_or_else(|| panic!("{name}: no piece"));
     let written = write(&kernel).unwrap_or_else(|| panic!("{name}: no kernel"));
-    assert!(executable("kernel", &kernel).unwrap().contains("@kernel"));
+    assert!(
+        executable("kernel", &kernel, 32)
+            .unwrap()
+            .contains("@kernel")
+    );
 
     let mut weights = Weights::default();
     for (index, weight) in graph.weights.iter().enumerate() {
