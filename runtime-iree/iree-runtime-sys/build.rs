@@ -235,6 +235,9 @@ fn compile(deps: &Deps, source: &Path) -> Result<PathBuf, String> {
         .define("IREE_HAL_DRIVER_CUDA", switch(feature("CUDA")))
         .define("IREE_HAL_DRIVER_HIP", switch(feature("HIP")))
         .define("IREE_HAL_DRIVER_VULKAN", switch(feature("VULKAN")))
+        // The loader of IREE's own bytecode must stay out: each device that has it makes a second VM
+        // instance, which resets process-wide type numbers under calls of other threads.
+        .define("IREE_HAL_EXECUTABLE_LOADER_EMBEDDED_ELF", "ON")
         .build_target("mlxcel_iree_runtime");
     for option in [
         "IREE_BUILD_BENCHMARKS",
@@ -247,6 +250,8 @@ fn compile(deps: &Deps, source: &Path) -> Result<PathBuf, String> {
         "IREE_HAL_DRIVER_AMDGPU",
         "IREE_HAL_DRIVER_DEFAULTS",
         "IREE_HAL_DRIVER_NULL",
+        "IREE_HAL_EXECUTABLE_LOADER_SYSTEM_LIBRARY",
+        "IREE_HAL_EXECUTABLE_LOADER_VMVX_MODULE",
     ] {
         config.define(option, "OFF");
     }

@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 ///
 /// IREE keeps the numbers of its types in globals, which each new instance sets to zero and then to
 /// the same number again. A call on another thread that looks at one in between fails with "ref type
-/// mismatch", so no second instance is made.
+/// mismatch" or "ref is null", so no second instance is made, here or in IREE: the build leaves out its
+/// loader of VMVX modules, which makes one for each device.
 ///
 /// # Errors
 /// What IREE says if there is no memory for it.

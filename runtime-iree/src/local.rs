@@ -9,9 +9,9 @@ use crate::status::{check, view};
 use mlxcel_iree_runtime_sys as sys;
 use std::ptr;
 
-/// Room for every loader that IREE has: of ELF files inside a module, of system libraries, of its
-/// own bytecode.
-const LOADERS: usize = 8;
+/// Room for the one loader that is built, that of ELF files inside a module. With a further one no
+/// device would open, which keeps IREE's VMVX loader out: see [`crate::instance::shared`].
+const LOADERS: usize = 1;
 
 /// Bytes of a worker's stack. Compiled dispatches spill vectors to it without asking how large it is,
 /// and the 32 KiB that IREE gives at least have been too few.
