@@ -17,22 +17,11 @@ pub(crate) struct Rows {
     pub(crate) steps: usize,
 }
 
-/// Rows between those that are multiplied and those that are asked for.
-const AHEAD: usize = 8;
+/// Bytes between the codes that are multiplied and those that are asked for: memory's latency times
+/// what a thread reads in it, a few times over.
+pub(crate) const AHEAD: usize = 4096;
 
 impl Rows {
-    /// Asks for the codes of `rows` rows, [`AHEAD`] rows later.
-    #[inline(always)]
-    pub(crate) unsafe fn prefetch<S: Simd>(&self, rows: usize) {
-        let from = self.codes.wrapping_add(AHEAD * self.row_bytes);
-        let mut line = 0;
-        while line < rows * self.row_bytes {
-            // SAFETY: passed on.
-            unsafe { S::prefetch(from.wrapping_add(line)) }
-            line += 64;
-        }
-    }
-
     /// The rows from row `r` on.
     #[inline(always)]
     pub(crate) fn after(self, r: usize) -> Rows {
@@ -59,9 +48,12 @@ pub(crate) unsafe fn dot<S: Simd, const CODE: usize, const R: usize, const STEPS
     // SAFETY: the pointers move over the codes of `R` rows, the scales of all groups and x.
     unsafe {
         let mut totals = [S::splat(0.0); R];
+        let mut ahead = rows.codes.wrapping_add(AHEAD);
         for g in 0..rows.groups {
             let mut products = [S::splat(0.0); R];
             for _ in 0..steps {
+                S::prefetch(ahead);
+                ahead = ahead.wrapping_add(R * 2 * bits(CODE));
                 for unit in 0..S::UNITS {
                     let x = S::load(x.add(unit * S::LANES));
                     for r in 0..R {
@@ -94,9 +86,13 @@ pub(crate) unsafe fn dot_pairs<S: Simd, const R: usize, const STEPS: usize>(
     // SAFETY: as in `dot`; a group has a multiple of `2 * LANES` codes.
     unsafe {
         let mut totals = [S::splat(0.0); R];
+        let mut ahead = rows.codes.wrapping_add(AHEAD);
         for g in 0..rows.groups {
             let mut products = [S::splat(0.0); R];
             for _ in 0..steps * S::UNITS / 2 {
+                // Together the rows' codes of one step are as many bytes as this moves on.
+                S::prefetch(ahead);
+                ahead = ahead.wrapping_add(R * S::LANES);
                 let x_low = S::load(pairs);
                 let x_byte = S::load(pairs.add(S::LANES));
                 for r in 0..R {

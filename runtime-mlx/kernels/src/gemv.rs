@@ -1,6 +1,6 @@
 //! Products with up to four rows of x, straight from the stored weights: bound by memory.
 
-use crate::dot::{Rows, dot, dot_pairs};
+use crate::dot::{AHEAD, Rows, dot, dot_pairs};
 use crate::input::Input;
 use crate::linear::{Target, put_scratch, take_scratch};
 use crate::matrix::{Coded, Element, FLOAT, Format, Matrix, STEP, bits, for_code};
@@ -75,6 +75,7 @@ impl Gemv<'_> {
             let mut first = self.range.start;
             while first < self.range.end {
                 let count = BLOCK.min(self.range.end - first);
+                sides.prefetch::<S>(first + BLOCK..first + 2 * BLOCK, groups);
                 let to = (wide_scales, wide_biases);
                 sides.widen::<S>(first, groups, 0, count * groups, to);
                 let rows = Rows {
@@ -112,7 +113,6 @@ impl Gemv<'_> {
         unsafe {
             while r + 4 <= count {
                 let part = rows.after(r);
-                part.prefetch::<S>(4);
                 let results = if CODE == 4 && rows.steps.is_multiple_of(2 / S::UNITS) {
                     let pairs = self.input.pairs.as_ptr();
                     match rows.steps {
@@ -153,7 +153,6 @@ impl Gemv<'_> {
         unsafe {
             while r + 2 <= count {
                 let part = rows.after(r);
-                part.prefetch::<S>(2);
                 self.few::<S, CODE, M, 2>(part, first + r);
                 r += 2;
             }
@@ -172,6 +171,7 @@ impl Gemv<'_> {
     ) {
         let stride = self.input.stride;
         let mut codes = rows.codes;
+        let mut ahead = codes.wrapping_add(AHEAD);
         let mut x = self.input.x.as_ptr();
         // SAFETY: passed on.
         unsafe {
@@ -186,6 +186,8 @@ impl Gemv<'_> {
                     }
                 }
                 for _ in 0..rows.steps {
+                    S::prefetch(ahead);
+                    ahead = ahead.wrapping_add(R * 2 * bits(CODE));
                     for unit in 0..S::UNITS {
                         let mut weights = [S::splat(0.0); R];
                         for r in 0..R {

@@ -6,6 +6,7 @@ use crate::simd::Simd;
 use crate::widen::{one, widen};
 use mlxcel_ir::WeightData;
 use mlxcel_ir::weight::{Coded, FP8_BLOCK, SUPER_BLOCK, Sides as Declared};
+use std::ops::Range;
 
 /// Where the scales and biases of a matrix come from. The slices cover every row.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +88,24 @@ impl<'a> Sides<'a> {
             Sides::Pairs { scales, biases, .. } => scales.len() + biases.len(),
             Sides::Scales { scales, .. } | Sides::Blocks { scales, .. } => scales.len(),
             Sides::Nested { outer, inner, .. } => outer.len() + inner.len(),
+        }
+    }
+
+    /// Asks for the scales and biases of rows of `groups` groups, which need not be in the matrix.
+    #[inline(always)]
+    pub(crate) fn prefetch<S: Simd>(&self, rows: Range<usize>, groups: usize) {
+        match *self {
+            Sides::Pairs {
+                element,
+                scales,
+                biases,
+            } => {
+                ask::<S>(scales, &rows, groups * element.size());
+                ask::<S>(biases, &rows, groups * element.size());
+            }
+            Sides::Scales { element, scales } => ask::<S>(scales, &rows, groups * element.size()),
+            // Few bytes, for many numbers each.
+            Sides::Blocks { .. } | Sides::Nested { .. } => {}
         }
     }
 
@@ -202,5 +221,16 @@ impl<'a> Sides<'a> {
                 }
             }
         }
+    }
+}
+
+/// Asks for `rows` of a part.
+#[inline(always)]
+fn ask<S: Simd>(part: &[u8], rows: &Range<usize>, row_bytes: usize) {
+    let (mut at, end) = (rows.start * row_bytes, rows.end * row_bytes);
+    while at < end {
+        // SAFETY: an address that is asked for need not be valid.
+        unsafe { S::prefetch(part.as_ptr().wrapping_add(at)) }
+        at += 64;
     }
 }
