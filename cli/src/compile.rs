@@ -1,6 +1,6 @@
 //! `mlxcel compile`: a model becomes an artifact.
 
-use crate::args::{ChangeArguments, positive};
+use crate::args::{ChangeArguments, cache_dtype, positive};
 use crate::failure::{Reported, Usage};
 use crate::output;
 use crate::progress::CompileBar;
@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use mlxcel_engine::is_artifact;
 use mlxcel_frontend::LoadOptions;
+use mlxcel_ir::DType;
 use mlxcel_lower::{Cache, CompileOptions, Product, Summary, Target, compile, emit, memory};
 use mlxcel_oracle::{Report, Verdict};
 use serde_json::json;
@@ -42,6 +43,9 @@ pub(crate) struct Arguments {
     /// Tokens that the artifact's cache holds; without it, the model's context up to 1024.
     #[arg(long, value_name = "TOKENS", value_parser = positive)]
     context: Option<usize>,
+    /// Element type in which the caches keep keys and values: f32, f16 or bf16.
+    #[arg(long, value_name = "DTYPE", value_parser = cache_dtype, default_value = "f32")]
+    kv_dtype: DType,
     /// Sizes of the prefill functions in tokens; without it 32, 128 and 512.
     #[arg(long, value_name = "TOKENS", value_delimiter = ',', value_parser = positive)]
     buckets: Option<Vec<usize>>,
@@ -127,6 +131,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(context) = arguments.context {
         options.context = context;
     }
+    options.kv = arguments.kv_dtype;
     if let Some(buckets) = &arguments.buckets {
         options.buckets.clone_from(buckets);
     }
@@ -152,7 +157,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     if arguments.verify {
         bar.say("computing reference values");
-        options.contract = Some(stored(&model, options.context)?);
+        options.contract = Some(stored(&model, options.context, options.kv)?);
     }
     stop_on_signals(&options)?;
     let summary = compile(&model, &options, &|progress| bar.show(progress))?;
@@ -235,6 +240,7 @@ fn json(
         "target": target.name(),
         "chip": target.chip(),
         "context": options.context,
+        "kv_dtype": options.kv.name(),
         "seconds": summary.time.as_secs_f64(),
         "bytes": summary.bytes,
         "module_bytes": summary.module_bytes,

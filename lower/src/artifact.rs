@@ -4,13 +4,14 @@ use crate::parent::{self, Order};
 use crate::place::Place;
 use crate::request::{Product, Step};
 use crate::weights_file::{self, hex};
+use crate::capacity::{self, most_tokens};
 use crate::{Cache, CompileError, Compiled, Diagnostic, FunctionSpec, LIMIT, Target};
 use mlxcel_frontend::artifact::{
     Buffer, CONTRACT, Compiler, Contract, FORMAT, Function, MANIFEST, MODULE, Manifest, Part,
     WEIGHTS,
 };
 use mlxcel_frontend::{GraphOptions, Logits, Model};
-use mlxcel_ir::{Bindings, Graph, StateKind, Symbol, WeightDecl};
+use mlxcel_ir::{Bindings, DType, Graph, StateId, StateKind, Symbol, WeightDecl};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -30,6 +31,8 @@ pub struct CompileOptions {
     pub output: PathBuf,
     /// Tokens that a cache holds. At most what the model was made for.
     pub context: usize,
+    /// Element type of the caches: f32, f16 or bf16.
+    pub kv: DType,
     /// Sizes of the prefill functions, in tokens. Those larger than the context are left out.
     pub buckets: Vec<usize>,
     /// Rows of the functions: sequences that a call extends. There are always functions for one. Those for
@@ -60,6 +63,7 @@ impl CompileOptions {
             target,
             output: output.into(),
             context: model.context().min(1024),
+            kv: DType::F32,
             buckets: vec![32, 128, 512],
             batches: vec![1],
             all_logits: None,
@@ -79,6 +83,7 @@ impl CompileOptions {
         Order {
             functions,
             target: &self.target,
+            rotate: true,
             limit: self.limit,
             cache: self.cache.as_ref(),
             cancel,
@@ -244,7 +249,7 @@ pub fn compile(
         .collect();
     let names = functions.iter().map(|function| function.name.clone());
     let names = names.collect();
-    let manifest = manifest(model, options, &compiled, functions, &specs[0].graph, parts)?;
+    let manifest = manifest(model, options, &compiled, functions, &specs, parts)?;
     let path = place.part().join(MANIFEST);
     let text =
         serde_json::to_vec_pretty(&manifest).map_err(|error| file("write", &path)(error.into()))?;
@@ -296,6 +301,12 @@ fn check_sizes(model: &Model, options: &CompileOptions) -> Result<(), CompileErr
             ),
         });
     }
+    if !options.kv.is_float() {
+        return Err(CompileError::Option {
+            option: "kv-dtype",
+            reason: format!("{} is none of f32, f16 and bf16", options.kv),
+        });
+    }
     if let Some(rows) = options.batches.iter().find(|&&rows| rows > MOST_ROWS) {
         return Err(CompileError::Option {
             option: "batch",
@@ -336,7 +347,7 @@ fn functions(
     wanted
         .into_iter()
         .map(|(name, rows, tokens, logits)| {
-            let graph = model
+            let mut graph = model
                 .graph(&GraphOptions {
                     name: name.clone(),
                     logits,
@@ -344,6 +355,7 @@ fn functions(
                     hidden: false,
                 })
                 .map_err(model_error)?;
+            graph.keep_caches_in(options.kv);
             let outputs = graph.outputs.iter().map(|output| output.name.clone());
             let function = Function {
                 name: name.clone(),
@@ -382,14 +394,18 @@ fn manifest(
     options: &CompileOptions,
     compiled: &Compiled,
     functions: Vec<Function>,
-    graph: &Graph,
+    specs: &[FunctionSpec],
     parts: BTreeMap<String, Part>,
 ) -> Result<Manifest, CompileError> {
-    let bindings = Bindings::new()
-        .with(Symbol::B, 1)
-        .with(Symbol::S, options.context);
+    let graph: &Graph = &specs[0].graph;
+    let most = Some(most_tokens(specs));
     let mut buffers = Vec::new();
-    for state in &graph.states {
+    for (index, state) in graph.states.iter().enumerate() {
+        let id = StateId(index as u32);
+        let rows = capacity::rows(graph, id, options.context, most);
+        let bindings = Bindings::new().with(Symbol::B, 1).with(Symbol::S, rows);
+        let rotates = rows < options.context;
+        let window = capacity::window(graph, id).filter(|_| rotates);
         for &part in state.parts() {
             let name = part.name();
             let buffer = state.buffer(part);
@@ -404,6 +420,7 @@ fn manifest(
                     StateKind::Cache => Some(1),
                     StateKind::Memory => None,
                 },
+                window,
             });
         }
     }

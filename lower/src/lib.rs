@@ -16,6 +16,7 @@
 
 mod artifact;
 mod cache;
+mod capacity;
 pub mod child;
 mod emit;
 mod error;
@@ -84,7 +85,8 @@ pub struct Compiled {
 /// How long the compiler may take if the caller does not say.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// Compiles functions into one module. They share the weights that they name alike.
+/// Compiles functions into one module. They share the weights that they name alike. All caches hold S
+/// tokens.
 ///
 /// # Errors
 /// See [`CompileError`].
@@ -95,6 +97,7 @@ pub fn compile_graphs(
     let order = parent::Order {
         functions,
         target,
+        rotate: false,
         limit: LIMIT,
         cache: None,
         cancel: &|| false,
