@@ -7,16 +7,16 @@ use crate::progress::CompileBar;
 use crate::verify::{after_compiling, stored};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use mlxcel_engine::is_artifact;
+use mlxcel_frontend::artifact::is_artifact;
 use mlxcel_frontend::LoadOptions;
 use mlxcel_ir::DType;
-use mlxcel_lower::{Cache, CompileOptions, Product, Summary, Target, compile, emit, memory};
+use mlxcel_lower::{Cache, CompileOptions, Form, Product, Summary, Target, compile, emit, memory};
 use mlxcel_oracle::{Report, Verdict};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-/// Compile a model into an artifact: a folder that runs with no compiler.
+/// Compile a model into an artifact: a folder or file that runs with no compiler.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     mlxcel compile ./SmolLM2-135M-Instruct --target iree-cpu\n  \
@@ -37,12 +37,15 @@ pub(crate) struct Arguments {
     /// The chip of the target; the message about an unknown one lists those that are known.
     #[arg(long, value_name = "CHIP")]
     chip: Option<String>,
-    /// The artifact's folder, which is replaced if it is an artifact [default: MODEL-TARGET].
-    #[arg(long, short = 'o', value_name = "FOLDER")]
+    /// The artifact's folder or file, which is replaced if it is an artifact [default: MODEL-TARGET].
+    #[arg(long, short = 'o', value_name = "PATH")]
     output: Option<PathBuf>,
     /// Tokens that the artifact's cache holds; without it, the model's context up to 1024.
     #[arg(long, value_name = "TOKENS", value_parser = positive)]
     context: Option<usize>,
+    /// How the artifact lies on disk: a folder, or one file, which is used as it is.
+    #[arg(long, value_name = "FORM", value_enum, default_value = "folder")]
+    format: Format,
     /// Element type in which the caches keep keys and values: f32, f16 or bf16.
     #[arg(long, value_name = "DTYPE", value_parser = cache_dtype, default_value = "f32")]
     kv_dtype: DType,
@@ -76,6 +79,15 @@ pub(crate) struct Arguments {
     json: bool,
     #[command(flatten)]
     changes: ChangeArguments,
+}
+
+/// How an artifact lies on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A folder.
+    Folder,
+    /// One file.
+    File,
 }
 
 /// Where an artifact has its weights.
@@ -132,6 +144,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         options.context = context;
     }
     options.kv = arguments.kv_dtype;
+    options.form = match arguments.format {
+        Format::Folder => Form::Folder,
+        Format::File => Form::File,
+    };
     if let Some(buckets) = &arguments.buckets {
         options.buckets.clone_from(buckets);
     }

@@ -9,7 +9,7 @@ use crate::failure::{Reported, Usage};
 use crate::output;
 use crate::progress::Spinner;
 use clap::{Args, ValueEnum};
-use mlxcel_engine::is_artifact;
+use mlxcel_frontend::artifact::is_artifact;
 use mlxcel_ir::DType;
 use mlxcel_oracle::{Backend, Fault, Report, Verdict, VerifyOptions, html, verify_model};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! From a path to a session.
 
 use crate::session::{IreeSession, MlxSession, ReferenceSession, Session, SessionError};
-use mlxcel_frontend::artifact::MANIFEST;
+use mlxcel_frontend::artifact::is_artifact;
 use mlxcel_frontend::{GraphOptions, LoadError, LoadOptions, Logits, Model, Text};
 use mlxcel_ir::DType;
 use mlxcel_runtime_iree::{Artifact, Device, DeviceSpec};
@@ -172,14 +172,9 @@ impl Opened {
     pub fn text(&self) -> Result<Text, LoadError> {
         match &self.source {
             Source::Model(model) => model.text(),
-            Source::Artifact(folder) => Text::from_folder(folder),
+            Source::Artifact(path) => Text::from_artifact(path),
         }
     }
-}
-
-/// Whether `path` is a compiled artifact rather than a model.
-pub fn is_artifact(path: &Path) -> bool {
-    path.join(MANIFEST).is_file()
 }
 
 /// Opens the model folder, `.gguf` file or artifact at `path`.

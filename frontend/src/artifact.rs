@@ -1,6 +1,6 @@
 //! The manifest of a compiled artifact.
 //!
-//! An artifact is a folder that a runtime can execute with no compiler: `manifest.json`, the
+//! An artifact is a folder, or one file ([`archive`]), that a runtime can execute with no compiler: `manifest.json`, the
 //! compiled module, the weights, and the text files of the model (tokenizer, template, generation
 //! settings). `lower` writes it and `runtime-iree` reads it; neither knows the other, so the format
 //! stands here.
@@ -9,8 +9,11 @@
 //! start `i32[B]`, length `i32[B]`, then one buffer per entry of [`Manifest::buffers`]. It returns
 //! its [`Function::outputs`] in order, then the buffers, updated in place.
 
+pub mod archive;
+mod files;
 mod kernel;
 
+pub use files::{Bytes, Files, is_artifact};
 pub use kernel::{Kernel, KernelBuffer, Pattern, Role, stored};
 
 use mlxcel_ir::weight::Code;

@@ -24,6 +24,7 @@ mod host;
 mod library;
 pub mod memory;
 mod parent;
+mod parts;
 mod place;
 mod request;
 mod session;
@@ -31,7 +32,7 @@ mod statistics;
 mod targets;
 mod weights_file;
 
-pub use artifact::{CompileOptions, Progress, StoredContract, Summary, compile, emit};
+pub use artifact::{CompileOptions, Form, Progress, StoredContract, Summary, compile, emit};
 pub use cache::Cache;
 pub use error::{CompileError, Diagnostic, Severity};
 pub use library::find as find_compiler_library;
