@@ -261,7 +261,6 @@ mod tests {
     fn unfit_weights_are_named() {
         let check = |weight: WeightDecl, expect: &str| {
             let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("weights");
             let mut parts = Parts::new(folder.path(), Form::Folder).unwrap();
             let error = write(&mut parts, &[weight], &Source, &mut |_, _| true)
                 .err()
