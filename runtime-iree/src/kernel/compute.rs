@@ -296,7 +296,8 @@ impl Call<'_> {
                 let start = usize::try_from(start).map_err(|_| format!("start is {start}"))?;
                 let end = start + size / token;
                 let outside = || format!("{start}..{end} is outside a cache of {capacity}");
-                if window.is_none() && end > capacity || end - start > capacity {
+                let rotates = window.is_some() || chunk.is_some();
+                if end - start > capacity || (end > capacity && !rotates) {
                     return Err(outside());
                 }
                 // Up to the end of the cache, and the rest from its beginning.
