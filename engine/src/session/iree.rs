@@ -21,8 +21,8 @@ session_over!(
     ROWS,
     mlxcel_runtime_iree::Error::TruncateMemory { length, to, .. }
     | mlxcel_runtime_iree::Error::TruncateWindow { length, to, .. } => SessionError::Indivisible {
-        length: length,
-        to: to
+        length,
+        to,
     }
 );
 

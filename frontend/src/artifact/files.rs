@@ -25,7 +25,14 @@ pub fn is_artifact(path: &Path) -> bool {
 pub struct Files {
     path: PathBuf,
     /// If all are in one file, that and where each is.
-    archive: Option<(Arc<MappedFile>, Vec<(String, Range<usize>)>)>,
+    archive: Option<Archive>,
+}
+
+/// One file with all files of an artifact in it.
+#[derive(Debug)]
+struct Archive {
+    file: Arc<MappedFile>,
+    parts: Vec<(String, Range<usize>)>,
 }
 
 /// The bytes of a file, mapped. They must not be changed while they are in use.
@@ -65,7 +72,10 @@ impl Files {
                         format!("{problem}: copy the artifact again or compile the model again"),
                     )
                 })?;
-                Some((Arc::new(file), parts))
+                Some(Archive {
+                    file: Arc::new(file),
+                    parts,
+                })
             }
         };
         Ok(Self {
@@ -89,7 +99,7 @@ impl Files {
     /// # Errors
     /// If there is none or it cannot be read.
     pub fn get(&self, name: &str) -> Result<Bytes, LoadError> {
-        let Some((file, parts)) = &self.archive else {
+        let Some(Archive { file, parts }) = &self.archive else {
             let file = MappedFile::open(&self.place(name))?;
             let range = 0..file.bytes().len();
             return Ok(Bytes {
@@ -109,7 +119,7 @@ impl Files {
 
     /// The model's text files, if all files are in one.
     pub(crate) fn texts(&self) -> Option<Vec<(String, Vec<u8>)>> {
-        let (file, parts) = self.archive.as_ref()?;
+        let Archive { file, parts } = self.archive.as_ref()?;
         let texts = parts
             .iter()
             .filter(|(name, _)| ![MANIFEST, MODULE, WEIGHTS, CONTRACT].contains(&name.as_str()));
