@@ -5,6 +5,7 @@ use crate::{arch, compile, embed, generate, inspect, logits, rerank, run, shell,
 use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use mlxcel_engine::{Backend, OpenOptions, Options, Sampling};
 use mlxcel_frontend::{Adapter, LoadOptions, Model};
+use mlxcel_ir::DType;
 use std::path::{Path, PathBuf};
 
 /// Runs language models: eagerly on MLX, compiled by IREE, or interpreted.
@@ -87,6 +88,10 @@ pub(crate) struct ModelArguments {
     /// Tokens of context, at most what the model or artifact has.
     #[arg(long, value_name = "TOKENS", value_parser = positive)]
     pub(crate) context: Option<usize>,
+    /// Element type in which keys and values are kept, f32, f16 or bf16; f32 if not given. That of an artifact
+    /// is chosen when it is compiled.
+    #[arg(long, value_name = "DTYPE", value_parser = cache_dtype)]
+    pub(crate) kv_dtype: Option<DType>,
     #[command(flatten)]
     pub(crate) changes: ChangeArguments,
 }
@@ -98,6 +103,7 @@ impl ModelArguments {
             device: self.device.clone(),
             context: self.context,
             whole: false,
+            kv: self.kv_dtype,
             load: self.changes.options(),
         }
     }
@@ -249,6 +255,13 @@ pub(crate) struct PromptArguments {
     /// Take the prompt as it is, special tokens spelled out, without the model's chat template.
     #[arg(long, visible_alias = "raw")]
     pub(crate) no_chat_template: bool,
+}
+
+/// An element type that caches may have.
+pub(crate) fn cache_dtype(text: &str) -> Result<DType, String> {
+    let dtype: Option<DType> = text.parse().ok();
+    let fits = dtype.filter(|dtype| dtype.is_float());
+    fits.ok_or_else(|| "must be f32, f16 or bf16".into())
 }
 
 /// A whole number of at least 1.

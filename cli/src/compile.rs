@@ -1,21 +1,22 @@
 //! `mlxcel compile`: a model becomes an artifact.
 
-use crate::args::{ChangeArguments, positive};
+use crate::args::{ChangeArguments, cache_dtype, positive};
 use crate::failure::{Reported, Usage};
 use crate::output;
 use crate::progress::CompileBar;
 use crate::verify::{after_compiling, stored};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use mlxcel_engine::is_artifact;
+use mlxcel_frontend::artifact::is_artifact;
 use mlxcel_frontend::LoadOptions;
-use mlxcel_lower::{Cache, CompileOptions, Product, Summary, Target, compile, emit, memory};
+use mlxcel_ir::DType;
+use mlxcel_lower::{Cache, CompileOptions, Form, Product, Summary, Target, compile, emit, memory};
 use mlxcel_oracle::{Report, Verdict};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-/// Compile a model into an artifact: a folder that runs with no compiler.
+/// Compile a model into an artifact: a folder or file that runs with no compiler.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     mlxcel compile ./SmolLM2-135M-Instruct --target iree-cpu\n  \
@@ -36,12 +37,18 @@ pub(crate) struct Arguments {
     /// The chip of the target; the message about an unknown one lists those that are known.
     #[arg(long, value_name = "CHIP")]
     chip: Option<String>,
-    /// The artifact's folder, which is replaced if it is an artifact [default: MODEL-TARGET].
-    #[arg(long, short = 'o', value_name = "FOLDER")]
+    /// The artifact's folder or file, which is replaced if it is an artifact [default: MODEL-TARGET].
+    #[arg(long, short = 'o', value_name = "PATH")]
     output: Option<PathBuf>,
     /// Tokens that the artifact's cache holds; without it, the model's context up to 1024.
     #[arg(long, value_name = "TOKENS", value_parser = positive)]
     context: Option<usize>,
+    /// How the artifact lies on disk: a folder, or one file, which is used as it is.
+    #[arg(long, value_name = "FORM", value_enum, default_value = "folder")]
+    format: Format,
+    /// Element type in which the caches keep keys and values: f32, f16 or bf16.
+    #[arg(long, value_name = "DTYPE", value_parser = cache_dtype, default_value = "f32")]
+    kv_dtype: DType,
     /// Sizes of the prefill functions in tokens; without it 32, 128 and 512.
     #[arg(long, value_name = "TOKENS", value_delimiter = ',', value_parser = positive)]
     buckets: Option<Vec<usize>>,
@@ -72,6 +79,15 @@ pub(crate) struct Arguments {
     json: bool,
     #[command(flatten)]
     changes: ChangeArguments,
+}
+
+/// How an artifact lies on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A folder.
+    Folder,
+    /// One file.
+    File,
 }
 
 /// Where an artifact has its weights.
@@ -127,6 +143,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(context) = arguments.context {
         options.context = context;
     }
+    options.kv = arguments.kv_dtype;
+    options.form = match arguments.format {
+        Format::Folder => Form::Folder,
+        Format::File => Form::File,
+    };
     if let Some(buckets) = &arguments.buckets {
         options.buckets.clone_from(buckets);
     }
@@ -152,7 +173,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     if arguments.verify {
         bar.say("computing reference values");
-        options.contract = Some(stored(&model, options.context)?);
+        options.contract = Some(stored(&model, options.context, options.kv)?);
     }
     stop_on_signals(&options)?;
     let summary = compile(&model, &options, &|progress| bar.show(progress))?;
@@ -235,6 +256,7 @@ fn json(
         "target": target.name(),
         "chip": target.chip(),
         "context": options.context,
+        "kv_dtype": options.kv.name(),
         "seconds": summary.time.as_secs_f64(),
         "bytes": summary.bytes,
         "module_bytes": summary.module_bytes,

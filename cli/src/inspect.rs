@@ -8,11 +8,10 @@ use crate::output;
 use anyhow::Context;
 use budget::{Budget, Needs};
 use clap::Args;
-use mlxcel_engine::is_artifact;
-use mlxcel_frontend::artifact::{MANIFEST, Manifest, WEIGHTS};
+use mlxcel_frontend::artifact::{Files, MANIFEST, Manifest, WEIGHTS, is_artifact};
 use mlxcel_frontend::{FormatInfo, Model, StateInfo, Summary, TensorInfo, list_tensors};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Tell what a model is and how much memory it needs, without running it.
 ///
@@ -119,11 +118,11 @@ fn model(arguments: &Arguments) -> anyhow::Result<Facts> {
 }
 
 fn artifact(arguments: &Arguments) -> anyhow::Result<Facts> {
-    let folder = &arguments.model;
-    let manifest = manifest(folder)?;
+    let files = Files::open(&arguments.model)?;
+    let manifest = manifest(&files)?;
     let tensors = match &manifest.reference {
         Some(model) => Model::load(model.as_ref())?.tensors(),
-        None => list_tensors(&folder.join(WEIGHTS))?,
+        None => list_tensors(&files.place(WEIGHTS), &files.get(WEIGHTS)?)?,
     };
     let mut summary = Summary::default();
     for tensor in &tensors {
@@ -192,11 +191,11 @@ fn artifact(arguments: &Arguments) -> anyhow::Result<Facts> {
 }
 
 /// The manifest alone: an artifact is inspected without a device and without reading its weights.
-fn manifest(folder: &Path) -> anyhow::Result<Manifest> {
-    let file = folder.join(MANIFEST);
-    let bytes = std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
-    serde_json::from_slice(&bytes)
-        .with_context(|| format!("{} is no manifest of this version", file.display()))
+fn manifest(files: &Files) -> anyhow::Result<Manifest> {
+    serde_json::from_slice(&files.get(MANIFEST)?).with_context(|| {
+        let file = files.place(MANIFEST);
+        format!("{} is no manifest of this version", file.display())
+    })
 }
 
 fn as_json(facts: &Facts, budget: &Budget, tensors: bool) -> Value {

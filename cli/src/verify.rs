@@ -4,12 +4,13 @@ mod artifact;
 
 pub(crate) use artifact::{after_compiling, stored};
 
-use crate::args::ChangeArguments;
+use crate::args::{ChangeArguments, cache_dtype};
 use crate::failure::{Reported, Usage};
 use crate::output;
 use crate::progress::Spinner;
 use clap::{Args, ValueEnum};
-use mlxcel_engine::is_artifact;
+use mlxcel_frontend::artifact::is_artifact;
+use mlxcel_ir::DType;
 use mlxcel_oracle::{Backend, Fault, Report, Verdict, VerifyOptions, html, verify_model};
 use std::path::{Path, PathBuf};
 
@@ -72,6 +73,9 @@ pub(crate) struct Arguments {
     /// Write the report, with plots, as one HTML page.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Element type of the caches of all executions, the interpreter included: f32, f16 or bf16.
+    #[arg(long, value_name = "DTYPE", value_parser = cache_dtype)]
+    kv_dtype: Option<DType>,
     #[command(flatten)]
     changes: ChangeArguments,
     /// Perturb a weight that one backend sees, to test this command.
@@ -153,6 +157,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             .copied()
             .map(Backend::from)
             .collect(),
+        kv: arguments.kv_dtype,
         fault: arguments.fault.clone(),
     };
     let report = verify_model(&model, &options, &|stage| {

@@ -93,7 +93,7 @@ impl Encoder {
     /// A file that is missing or broken, a model that is not an encoder, a backend that does not run
     /// encoders.
     pub fn open(path: &Path, options: &EncoderOptions) -> Result<Self, OpenError> {
-        if crate::is_artifact(path) || options.backend == Some(Backend::Iree) {
+        if mlxcel_frontend::artifact::is_artifact(path) || options.backend == Some(Backend::Iree) {
             return Err(OpenError::EncoderBackend {
                 path: path.to_path_buf(),
             });

@@ -26,7 +26,7 @@ pub mod thread;
 pub use detokenize::{Decode, Detokenizer, TokenKind};
 pub use encode::{EncodeError, Encoder, EncoderOptions, Passage};
 pub use generate::{Cancel, Event, FinishReason, GenerateError, Generation, Options, Summary};
-pub use open::{Backend, OpenError, OpenOptions, Opened, is_artifact, open};
+pub use open::{Backend, OpenError, OpenOptions, Opened, open};
 pub use sample::{SampleError, Sampler, Sampling};
 pub use session::{
     IreeSession, Limits, MlxSession, ReferenceSession, Session, SessionError, Statistics,

@@ -1,8 +1,9 @@
 //! From a path to a session.
 
 use crate::session::{IreeSession, MlxSession, ReferenceSession, Session, SessionError};
-use mlxcel_frontend::artifact::MANIFEST;
+use mlxcel_frontend::artifact::is_artifact;
 use mlxcel_frontend::{GraphOptions, LoadError, LoadOptions, Logits, Model, Text};
+use mlxcel_ir::DType;
 use mlxcel_runtime_iree::{Artifact, Device, DeviceSpec};
 use mlxcel_runtime_mlx::{Graphs, Route};
 use std::fmt;
@@ -42,6 +43,9 @@ pub struct OpenOptions {
     /// Whether each sequence gets all of its tokens in one step: then it may have as many as
     /// [`Model::longest`] says, not [`Model::context`].
     pub whole: bool,
+    /// Element type in which a model's caches keep keys and values: f32, if not given, f16 or bf16. An artifact has
+    /// its own.
+    pub kv: Option<DType>,
     /// What is done to a model's weights when they are loaded.
     pub load: LoadOptions,
 }
@@ -88,6 +92,16 @@ pub enum OpenError {
         device: String,
         /// What can be asked for, in words.
         known: &'static str,
+    },
+    /// The caches of an artifact were to be of another element type.
+    #[error(
+        "{}: the caches of a compiled artifact have the element type that it was compiled with; give --kv-dtype \
+         to `mlxcel compile`",
+        path.display()
+    )]
+    FixedCaches {
+        /// The artifact.
+        path: PathBuf,
     },
     /// The weights of an artifact were to be changed.
     #[error(
@@ -158,14 +172,9 @@ impl Opened {
     pub fn text(&self) -> Result<Text, LoadError> {
         match &self.source {
             Source::Model(model) => model.text(),
-            Source::Artifact(folder) => Text::from_folder(folder),
+            Source::Artifact(path) => Text::from_artifact(path),
         }
     }
-}
-
-/// Whether `path` is a compiled artifact rather than a model.
-pub fn is_artifact(path: &Path) -> bool {
-    path.join(MANIFEST).is_file()
 }
 
 /// Opens the model folder, `.gguf` file or artifact at `path`.
@@ -190,6 +199,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
     };
     let device = model_device(backend, options.device.as_deref())?;
     let model = Model::load_with(path, &options.load)?;
+    let kv = options.kv.unwrap_or(DType::F32);
     let available = match options.whole {
         true => model.longest(),
         false => model.context(),
@@ -198,19 +208,23 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
     let mut routes = Vec::new();
     let session: Box<dyn Session> = match backend {
         Backend::Mlx => {
-            let session = mlx(&model, context, device)?;
+            let session = mlx(&model, context, device, kv)?;
             routes = session.routes();
             Box::new(session)
         }
-        Backend::Reference => Box::new(ReferenceSession::new(
-            &model.graph(&GraphOptions {
+        Backend::Reference => {
+            let mut graph = model.graph(&GraphOptions {
                 logits: Logits::All,
                 ..GraphOptions::default()
-            })?,
-            model.weights(),
-            context,
-            model.vocabulary(),
-        )?),
+            })?;
+            graph.keep_caches_in(kv);
+            Box::new(ReferenceSession::new(
+                &graph,
+                model.weights(),
+                context,
+                model.vocabulary(),
+            )?)
+        }
         Backend::Iree => {
             return Err(OpenError::NotCompiled {
                 path: path.to_path_buf(),
@@ -251,8 +265,9 @@ fn mlx(
     model: &Model,
     context: usize,
     device: mlxcel_runtime_mlx::Device,
+    kv: DType,
 ) -> Result<MlxSession, OpenError> {
-    let graphs = Graphs {
+    let mut graphs = Graphs {
         last: model.graph(&GraphOptions {
             token: true,
             ..GraphOptions::default()
@@ -263,12 +278,20 @@ fn mlx(
             ..GraphOptions::default()
         })?,
     };
+    for graph in [&mut graphs.last, &mut graphs.all] {
+        graph.keep_caches_in(kv);
+    }
     let mut options = mlxcel_runtime_mlx::Options::new(context);
     options.device = device;
     Ok(MlxSession::new(&graphs, model.weights(), options)?)
 }
 
 fn open_artifact(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
+    if options.kv.is_some() {
+        return Err(OpenError::FixedCaches {
+            path: path.to_path_buf(),
+        });
+    }
     let artifact = Artifact::open(path)?;
     let device: DeviceSpec = match &options.device {
         Some(device) => device.parse()?,

@@ -1,6 +1,6 @@
 //! The manifest of a compiled artifact.
 //!
-//! An artifact is a folder that a runtime can execute with no compiler: `manifest.json`, the
+//! An artifact is a folder, or one file ([`archive`]), that a runtime can execute with no compiler: `manifest.json`, the
 //! compiled module, the weights, and the text files of the model (tokenizer, template, generation
 //! settings). `lower` writes it and `runtime-iree` reads it; neither knows the other, so the format
 //! stands here.
@@ -9,8 +9,11 @@
 //! start `i32[B]`, length `i32[B]`, then one buffer per entry of [`Manifest::buffers`]. It returns
 //! its [`Function::outputs`] in order, then the buffers, updated in place.
 
+pub mod archive;
+mod files;
 mod kernel;
 
+pub use files::{Bytes, Files, is_artifact};
 pub use kernel::{Kernel, KernelBuffer, Pattern, Role, stored};
 
 use mlxcel_ir::weight::Code;
@@ -119,6 +122,13 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// Element type of the caches, as the graph's text form names it; `None` if there are none.
+    pub fn cache_dtype(&self) -> Option<&str> {
+        let mut buffers = self.buffers.iter();
+        let cache = buffers.find(|buffer| buffer.tokens_dim.is_some())?;
+        Some(&cache.dtype)
+    }
+
     /// The sha256, in hexadecimal, of the manifest as compact JSON with an empty seal.
     pub fn digest(&self) -> String {
         let open = Self {
@@ -181,6 +191,11 @@ pub struct Buffer {
     /// Which dimension counts cached tokens; none in a memory, which is of one size at any length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_dim: Option<usize>,
+    /// In a cache that has fewer rows than the context has tokens: how many tokens back, its own included, a token
+    /// reads. Position `p` then stands in row `p` modulo the number of rows, which are at least this window and
+    /// the most tokens of a function together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<usize>,
 }
 
 /// A file of the artifact.

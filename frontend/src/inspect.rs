@@ -1,6 +1,5 @@
 //! What a model consists of, without running it.
 
-use crate::map::MappedFile;
 use crate::model::Model;
 use crate::surgery::Heads;
 use crate::{GraphOptions, LoadError, safetensors};
@@ -136,13 +135,12 @@ fn format_name(format: WeightFormat) -> String {
     format.to_string()
 }
 
-/// The tensors of the safetensors file `file`, of which the header alone is read.
+/// The tensors of the safetensors file `file` with the content `bytes`, of which the header alone is read.
 ///
 /// # Errors
-/// The file cannot be read or breaks the format.
-pub fn list_tensors(file: &Path) -> Result<Vec<TensorInfo>, LoadError> {
-    let mapped = MappedFile::open(file)?;
-    let mut tensors: Vec<TensorInfo> = safetensors::parse(file, mapped.bytes())?
+/// The file breaks the format.
+pub fn list_tensors(file: &Path, bytes: &[u8]) -> Result<Vec<TensorInfo>, LoadError> {
+    let mut tensors: Vec<TensorInfo> = safetensors::parse(file, bytes)?
         .into_iter()
         .map(|entry| TensorInfo {
             bytes: entry.range.len() as u64,

@@ -8,6 +8,7 @@ mod templates;
 mod tokenizer;
 mod vocabulary;
 
+use crate::artifact::Files;
 use crate::{LoadError, map, model};
 pub(crate) use files::{GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG, TextFiles};
 use serde_json::{Map, Value, json};
@@ -109,6 +110,20 @@ impl Text {
             family = value["model_type"].as_str().unwrap_or_default().into();
         }
         Self::build(TextFiles::read(folder)?, &family, end_tokens)
+    }
+
+    /// Reads the text files of the artifact at `path`.
+    ///
+    /// # Errors
+    /// A file that is missing or broken.
+    pub fn from_artifact(path: &Path) -> Result<Self, LoadError> {
+        match Files::open(path)?.texts() {
+            None => Self::from_folder(path),
+            Some(files) => {
+                let origin = path.to_path_buf();
+                Self::from_files(TextFiles { origin, files }, Vec::new())
+            }
+        }
     }
 
     /// Makes a text of its files, with more end tokens than those name.

@@ -1,6 +1,6 @@
 //! The graph itself: declarations, nodes and outputs.
 
-use crate::{Dim, Op, StateKind, StatePart, Symbol, TensorType, WeightDecl};
+use crate::{DType, Dim, Op, StateKind, StatePart, Symbol, TensorType, WeightDecl};
 
 /// A value: an input of the graph or the result of a node. Inputs come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -52,7 +52,7 @@ pub struct StateDecl {
     /// Width of a value.
     pub value_dim: usize,
     /// Element type by declaration; a runtime may keep it in another as its policy states.
-    pub dtype: crate::DType,
+    pub dtype: DType,
 }
 
 impl StateDecl {
@@ -149,6 +149,19 @@ impl Graph {
     /// The declaration of `state`.
     pub fn state(&self, state: StateId) -> Option<&StateDecl> {
         self.states.get(state.0 as usize)
+    }
+
+    /// Has every cache that attention alone reads keep its keys and values in `dtype`.
+    pub fn keep_caches_in(&mut self, dtype: DType) {
+        for (index, state) in self.states.iter_mut().enumerate() {
+            let id = Some(StateId(index as u32));
+            let mut users = self.nodes.iter().filter(|node| node.state == id);
+            if state.kind == StateKind::Cache
+                && users.all(|node| matches!(node.op, Op::Attention { .. }))
+            {
+                state.dtype = dtype;
+            }
+        }
     }
 
     /// The value of the node called `name`.

@@ -350,7 +350,8 @@ op_table! {
     /// `h / (heads / kv_heads)`. With a window of `w`, position `p` sees `p - w + 1 ..= p`; with
     /// chunks of `c`, the positions of its own chunk, `p / c`. A soft-cap of `c` replaces each score
     /// `s` by `c * tanh(s / c)`. `slopes`, one for each head or none, adds `slope * position` to each
-    /// score. `sinks[heads]` joins each head's softmax as one more score, whose share is dropped.
+    /// score. `sinks[heads]` joins each head's softmax as one more score, whose share is dropped. Keys
+    /// and values, the new ones too, are rounded to the element type of the cache.
     Composite Attention = attention(q, k, v, start) [sinks: Option<WeightId>] state cache {
         scale: f64, mask: Mask, window: Option<usize>, chunk: Option<usize>, softcap: Option<f64>,
         slopes: Vec<f64>

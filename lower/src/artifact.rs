@@ -1,19 +1,19 @@
-//! A model as an artifact: a folder that a machine without a compiler can run.
+//! A model as an artifact: a folder or file that a machine without a compiler can run.
 
+use crate::capacity::{self, most_tokens};
 use crate::parent::{self, Order};
+use crate::parts::Parts;
 use crate::place::Place;
 use crate::request::{Product, Step};
-use crate::weights_file::{self, hex};
+use crate::weights_file;
 use crate::{Cache, CompileError, Compiled, Diagnostic, FunctionSpec, LIMIT, Target};
 use mlxcel_frontend::artifact::{
-    Buffer, CONTRACT, Compiler, Contract, FORMAT, Function, MANIFEST, MODULE, Manifest, Part,
-    WEIGHTS,
+    Buffer, CONTRACT, Compiler, Contract, FORMAT, Function, MODULE, Manifest, Part, is_artifact,
 };
 use mlxcel_frontend::{GraphOptions, Logits, Model};
-use mlxcel_ir::{Bindings, Graph, StateKind, Symbol, WeightDecl};
-use sha2::{Digest, Sha256};
+use mlxcel_ir::{Bindings, DType, Graph, StateId, StateKind, Symbol, WeightDecl};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -26,10 +26,14 @@ const MOST_ROWS: usize = 256;
 pub struct CompileOptions {
     /// What for.
     pub target: Target,
-    /// The artifact's folder. It must not exist, or hold an artifact, which is replaced.
+    /// The artifact's folder or file. It must not exist, or hold an artifact, which is replaced.
     pub output: PathBuf,
     /// Tokens that a cache holds. At most what the model was made for.
     pub context: usize,
+    /// A folder or one file.
+    pub form: Form,
+    /// Element type of the caches: f32, f16 or bf16.
+    pub kv: DType,
     /// Sizes of the prefill functions, in tokens. Those larger than the context are left out.
     pub buckets: Vec<usize>,
     /// Rows of the functions: sequences that a call extends. There are always functions for one. Those for
@@ -60,6 +64,8 @@ impl CompileOptions {
             target,
             output: output.into(),
             context: model.context().min(1024),
+            form: Form::Folder,
+            kv: DType::F32,
             buckets: vec![32, 128, 512],
             batches: vec![1],
             all_logits: None,
@@ -79,11 +85,21 @@ impl CompileOptions {
         Order {
             functions,
             target: &self.target,
+            rotate: true,
             limit: self.limit,
             cache: self.cache.as_ref(),
             cancel,
         }
     }
+}
+
+/// How an artifact lies on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A folder with a file for each part.
+    Folder,
+    /// One file.
+    File,
 }
 
 /// What an artifact must compute, and the numbers.
@@ -116,7 +132,7 @@ pub enum Progress {
 /// A finished artifact.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// Its folder.
+    /// Its folder or file.
     pub path: PathBuf,
     /// How long compiling and writing took.
     pub time: Duration,
@@ -160,7 +176,7 @@ pub fn emit(model: &Model, options: &CompileOptions, product: Product) -> Result
     parent::emit(&options.order(&specs, &cancelled), product, output)
 }
 
-/// Compiles a model to an artifact. The folder appears whole or not at all.
+/// Compiles a model to an artifact, which appears whole or not at all.
 ///
 /// # Errors
 /// See [`CompileError`].
@@ -192,36 +208,18 @@ pub fn compile(
         });
     })?;
 
-    let file = |action, path: &Path| {
-        let path = path.to_path_buf();
-        move |source| CompileError::File {
-            action,
-            path,
-            source,
-        }
-    };
-    let mut parts = BTreeMap::new();
-    let mut put = |name: &str, bytes: &[u8]| {
-        let path = place.part().join(name);
-        std::fs::write(&path, bytes).map_err(file("write", &path))?;
-        let part = Part {
-            sha256: hex(&Sha256::digest(bytes)),
-            bytes: bytes.len() as u64,
-        };
-        parts.insert(name.to_string(), part);
-        Ok(())
-    };
-    put(MODULE, &compiled.vmfb)?;
+    let mut parts = Parts::new(place.part(), options.form)?;
+    parts.put(MODULE, &compiled.vmfb)?;
     for (name, bytes) in &text {
-        put(name, bytes)?;
+        parts.put(name, bytes)?;
     }
     if let Some(stored) = &options.contract {
         let bytes = stored.logits.iter().flat_map(|logit| logit.to_le_bytes());
-        put(CONTRACT, &bytes.collect::<Vec<u8>>())?;
+        parts.put(CONTRACT, &bytes.collect::<Vec<u8>>())?;
     }
     if options.reference.is_none() {
-        let written = weights_file::write(
-            &place.part().join(WEIGHTS),
+        weights_file::write(
+            &mut parts,
             &declared(&specs),
             model.weights().as_ref(),
             &mut |done, total| {
@@ -229,34 +227,23 @@ pub fn compile(
                 !cancelled()
             },
         )?;
-        parts.insert(
-            WEIGHTS.to_string(),
-            Part {
-                sha256: written.sha256,
-                bytes: written.bytes,
-            },
-        );
     }
-    let bytes: u64 = parts.values().map(|part| part.bytes).sum();
     let functions: Vec<Function> = functions
         .into_iter()
         .map(|(_, function)| function)
         .collect();
     let names = functions.iter().map(|function| function.name.clone());
     let names = names.collect();
-    let manifest = manifest(model, options, &compiled, functions, &specs[0].graph, parts)?;
-    let path = place.part().join(MANIFEST);
-    let text =
-        serde_json::to_vec_pretty(&manifest).map_err(|error| file("write", &path)(error.into()))?;
-    std::fs::write(&path, &text).map_err(file("write", &path))?;
+    let manifest = manifest(model, options, &compiled, functions, &specs, parts.list())?;
+    let (whole, bytes) = parts.finish(&manifest)?;
     if cancelled() {
         return Err(CompileError::Cancelled);
     }
-    place.publish()?;
+    place.publish(&whole)?;
     Ok(Summary {
         path: options.output.clone(),
         time: begin.elapsed(),
-        bytes: bytes + text.len() as u64,
+        bytes,
         module_bytes: compiled.vmfb.len() as u64,
         dispatches: compiled.dispatches,
         kernels: compiled.kernels,
@@ -276,7 +263,7 @@ fn model_error(error: impl std::fmt::Display) -> CompileError {
 fn check(model: &Model, options: &CompileOptions) -> Result<(), CompileError> {
     check_sizes(model, options)?;
     let output = &options.output;
-    if output.exists() && !output.join(MANIFEST).is_file() {
+    if output.exists() && !is_artifact(output) {
         return Err(CompileError::Option {
             option: "output",
             reason: format!("`{}` exists and is no artifact", output.display()),
@@ -294,6 +281,12 @@ fn check_sizes(model: &Model, options: &CompileOptions) -> Result<(), CompileErr
                 "{} is not within 1 and {most}, what the model allows",
                 options.context
             ),
+        });
+    }
+    if !options.kv.is_float() {
+        return Err(CompileError::Option {
+            option: "kv-dtype",
+            reason: format!("{} is none of f32, f16 and bf16", options.kv),
         });
     }
     if let Some(rows) = options.batches.iter().find(|&&rows| rows > MOST_ROWS) {
@@ -336,7 +329,7 @@ fn functions(
     wanted
         .into_iter()
         .map(|(name, rows, tokens, logits)| {
-            let graph = model
+            let mut graph = model
                 .graph(&GraphOptions {
                     name: name.clone(),
                     logits,
@@ -344,6 +337,7 @@ fn functions(
                     hidden: false,
                 })
                 .map_err(model_error)?;
+            graph.keep_caches_in(options.kv);
             let outputs = graph.outputs.iter().map(|output| output.name.clone());
             let function = Function {
                 name: name.clone(),
@@ -382,14 +376,18 @@ fn manifest(
     options: &CompileOptions,
     compiled: &Compiled,
     functions: Vec<Function>,
-    graph: &Graph,
+    specs: &[FunctionSpec],
     parts: BTreeMap<String, Part>,
 ) -> Result<Manifest, CompileError> {
-    let bindings = Bindings::new()
-        .with(Symbol::B, 1)
-        .with(Symbol::S, options.context);
+    let graph: &Graph = &specs[0].graph;
+    let most = Some(most_tokens(specs));
     let mut buffers = Vec::new();
-    for state in &graph.states {
+    for (index, state) in graph.states.iter().enumerate() {
+        let id = StateId(index as u32);
+        let rows = capacity::rows(graph, id, options.context, most);
+        let bindings = Bindings::new().with(Symbol::B, 1).with(Symbol::S, rows);
+        let rotates = rows < options.context;
+        let window = capacity::window(graph, id).filter(|_| rotates);
         for &part in state.parts() {
             let name = part.name();
             let buffer = state.buffer(part);
@@ -404,6 +402,7 @@ fn manifest(
                     StateKind::Cache => Some(1),
                     StateKind::Memory => None,
                 },
+                window,
             });
         }
     }

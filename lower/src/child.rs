@@ -104,7 +104,12 @@ fn compile(request: &Request) -> Result<Message, CompileError> {
         request.statistics.display()
     ));
     let session = Session::open(&request.library, &flags)?;
-    let emitted = emit::module(session.context(), &functions, request.kernels)?;
+    let emitted = emit::module(
+        session.context(),
+        &functions,
+        request.kernels,
+        request.rotate,
+    )?;
     let found: Arc<Mutex<Vec<Diagnostic>>> = Arc::default();
     let valid = session.verify(&emitted.module, &found);
     for diagnostic in found.lock().iter().flat_map(|found| found.iter()) {

@@ -15,6 +15,7 @@ mod memory;
 mod module;
 mod operations;
 mod primitive;
+mod rotate;
 mod tokens;
 mod weight;
 

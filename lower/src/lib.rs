@@ -16,6 +16,7 @@
 
 mod artifact;
 mod cache;
+mod capacity;
 pub mod child;
 mod emit;
 mod error;
@@ -23,6 +24,7 @@ mod host;
 mod library;
 pub mod memory;
 mod parent;
+mod parts;
 mod place;
 mod request;
 mod session;
@@ -30,7 +32,7 @@ mod statistics;
 mod targets;
 mod weights_file;
 
-pub use artifact::{CompileOptions, Progress, StoredContract, Summary, compile, emit};
+pub use artifact::{CompileOptions, Form, Progress, StoredContract, Summary, compile, emit};
 pub use cache::Cache;
 pub use error::{CompileError, Diagnostic, Severity};
 pub use library::find as find_compiler_library;
@@ -84,7 +86,8 @@ pub struct Compiled {
 /// How long the compiler may take if the caller does not say.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// Compiles functions into one module. They share the weights that they name alike.
+/// Compiles functions into one module. They share the weights that they name alike. All caches hold S
+/// tokens.
 ///
 /// # Errors
 /// See [`CompileError`].
@@ -95,6 +98,7 @@ pub fn compile_graphs(
     let order = parent::Order {
         functions,
         target,
+        rotate: false,
         limit: LIMIT,
         cache: None,
         cancel: &|| false,

@@ -24,6 +24,8 @@ const TICK: Duration = Duration::from_millis(100);
 pub(crate) struct Order<'a> {
     pub(crate) functions: &'a [FunctionSpec],
     pub(crate) target: &'a Target,
+    /// Whether caches that are read through windows rotate ([`crate::capacity`]).
+    pub(crate) rotate: bool,
     /// How long the child may take.
     pub(crate) limit: Duration,
     /// Where compiled modules are kept.
@@ -113,6 +115,7 @@ fn make(
         library,
         flags: order.target.flags(),
         kernels: order.target.kernels(),
+        rotate: order.rotate,
         functions: order.functions.iter().map(FunctionText::from).collect(),
         product,
         output: output.to_path_buf(),

@@ -78,23 +78,19 @@ impl Place {
             fs::rename(&self.old, &self.output).map_err(file("restore", &self.output))?;
         }
         for left in [&self.part, &self.old] {
-            match fs::remove_dir_all(left) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(file("remove", left)(error));
-                }
-                _ => {}
-            }
+            remove(left).map_err(file("remove", left))?;
         }
         Ok(())
     }
 
-    /// Puts the finished artifact in its place, in that of an older one too.
-    pub(crate) fn publish(self) -> Result<(), CompileError> {
+    /// Puts the finished artifact, which is `whole`, the part or in it, in its place, in that of an older
+    /// one too.
+    pub(crate) fn publish(self, whole: &Path) -> Result<(), CompileError> {
         let replaces = self.output.exists();
         if replaces {
             fs::rename(&self.output, &self.old).map_err(file("replace", &self.output))?;
         }
-        if let Err(error) = fs::rename(&self.part, &self.output) {
+        if let Err(error) = fs::rename(whole, &self.output) {
             if replaces {
                 // What was there comes back; the first error is the one to report.
                 let _ = fs::rename(&self.old, &self.output);
@@ -102,8 +98,7 @@ impl Place {
             return Err(file("write", &self.output)(error));
         }
         if replaces {
-            fs::remove_dir_all(&self.old)
-                .map_err(file("remove the old version of", &self.output))?;
+            remove(&self.old).map_err(file("remove the old version of", &self.output))?;
         }
         Ok(())
     }
@@ -114,6 +109,18 @@ impl Drop for Place {
         // Gone already if the artifact was published; what cannot be removed the next writer removes.
         let _ = fs::remove_dir_all(&self.part);
         let _ = fs::remove_file(&self.lock);
+    }
+}
+
+/// Removes a folder with all that is in it, or a file, if it is there.
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = match path.is_dir() {
+        true => fs::remove_dir_all(path),
+        false => fs::remove_file(path),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -157,7 +164,8 @@ mod tests {
     fn write(output: &Path, text: &str) {
         let place = Place::take(output, || Ok(())).unwrap();
         fs::write(place.part().join("file"), text).unwrap();
-        place.publish().unwrap();
+        let part = place.part().to_path_buf();
+        place.publish(&part).unwrap();
     }
 
     #[test]

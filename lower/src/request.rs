@@ -15,6 +15,8 @@ pub(crate) struct Request {
     pub(crate) flags: Vec<String>,
     /// Who has kernels, if not all code is the compiler's.
     pub(crate) kernels: Option<KernelOwner>,
+    /// Whether caches that are read through windows rotate.
+    pub(crate) rotate: bool,
     /// The functions of the module.
     pub(crate) functions: Vec<FunctionText>,
     /// What to make.

@@ -5,14 +5,13 @@
 //! size of a part leaves one, a tensor named `padding.N` fills it.
 
 use crate::CompileError;
-use mlxcel_frontend::artifact::{compiled_bits, parameter_names, widen_codes};
+use crate::parts::Parts;
+use mlxcel_frontend::artifact::{WEIGHTS, compiled_bits, parameter_names, widen_codes};
 use mlxcel_ir::weight::PartType;
 use mlxcel_ir::{DType, WeightDecl, WeightSource};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
-use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::Path;
 
 /// The alignment of each part in the file.
 const ALIGNMENT: usize = 64;
@@ -37,20 +36,56 @@ impl Part<'_> {
     }
 }
 
-/// A written file.
-pub(crate) struct Written {
-    pub(crate) sha256: String,
-    pub(crate) bytes: u64,
-}
-
-/// Writes the weights `declared` to `path`. `progress` gets the bytes written and their total, and
-/// says whether to go on.
+/// Writes the weights `declared` as a part of an artifact. `progress` gets the bytes written and their
+/// total, and says whether to go on.
 pub(crate) fn write(
-    path: &Path,
+    artifact: &mut Parts,
     declared: &[WeightDecl],
     source: &dyn WeightSource,
     progress: &mut dyn FnMut(u64, u64) -> bool,
-) -> Result<Written, CompileError> {
+) -> Result<(), CompileError> {
+    let parts = parts(declared, source)?;
+    let header = header(&parts);
+    let total: u64 = parts.iter().map(|part| part.len() as u64).sum();
+    let head = (size_of::<u64>() + header.len()) as u64;
+    artifact.write(WEIGHTS, head + total, |path, output| {
+        let file = |source| CompileError::File {
+            action: "write",
+            path: path.to_path_buf(),
+            source,
+        };
+        let mut output = BufWriter::with_capacity(1 << 20, output);
+        let mut hash = Sha256::new();
+        for bytes in [&(header.len() as u64).to_le_bytes(), header.as_bytes()] {
+            hash.update(bytes);
+            output.write_all(bytes).map_err(file)?;
+        }
+        let mut written = 0;
+        for part in &parts {
+            let size = part.widened.map_or(8, |(bits, _)| bits) << 19;
+            for chunk in part.bytes.chunks(size) {
+                let chunk = match part.widened {
+                    None => Cow::Borrowed(chunk),
+                    Some((bits, wide)) => Cow::Owned(widen_codes(chunk, bits, wide)),
+                };
+                hash.update(&chunk);
+                output.write_all(&chunk).map_err(file)?;
+                written += chunk.len() as u64;
+                if !progress(written, total) {
+                    return Err(CompileError::Cancelled);
+                }
+            }
+        }
+        output.flush().map_err(file)?;
+        Ok(hex(&hash.finalize()))
+    })
+}
+
+/// The tensors of the file.
+fn parts<'a>(
+    declared: &[WeightDecl],
+    source: &'a dyn WeightSource,
+) -> Result<Vec<Part<'a>>, CompileError> {
     let mut parts = Vec::new();
     for weight in declared {
         let data = source
@@ -93,44 +128,7 @@ pub(crate) fn write(
     }
     // Parts that end at the alignment first: they need no padding between them.
     parts.sort_by_key(|part| part.len() % ALIGNMENT != 0);
-    let parts = padded(parts);
-    let header = header(&parts);
-
-    let file = |source| CompileError::File {
-        action: "write",
-        path: path.to_path_buf(),
-        source,
-    };
-    let mut output = BufWriter::with_capacity(1 << 20, File::create(path).map_err(file)?);
-    let mut hash = Sha256::new();
-    let total: u64 = parts.iter().map(|part| part.len() as u64).sum();
-    let mut written = 0;
-    for bytes in [&(header.len() as u64).to_le_bytes(), header.as_bytes()] {
-        hash.update(bytes);
-        output.write_all(bytes).map_err(file)?;
-        written += bytes.len() as u64;
-    }
-    let head = written;
-    for part in &parts {
-        let size = part.widened.map_or(8, |(bits, _)| bits) << 19;
-        for chunk in part.bytes.chunks(size) {
-            let chunk = match part.widened {
-                None => Cow::Borrowed(chunk),
-                Some((bits, wide)) => Cow::Owned(widen_codes(chunk, bits, wide)),
-            };
-            hash.update(&chunk);
-            output.write_all(&chunk).map_err(file)?;
-            written += chunk.len() as u64;
-            if !progress(written - head, total) {
-                return Err(CompileError::Cancelled);
-            }
-        }
-    }
-    output.flush().map_err(file)?;
-    Ok(Written {
-        sha256: hex(&hash.finalize()),
-        bytes: written,
-    })
+    Ok(padded(parts))
 }
 
 /// Bytes in hexadecimal.
@@ -199,6 +197,7 @@ fn header(parts: &[Part<'_>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Form;
     use mlxcel_ir::{WeightData, WeightFormat};
 
     struct Source;
@@ -230,7 +229,7 @@ mod tests {
     #[test]
     fn parts_are_aligned_and_the_file_is_whole() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("weights.safetensors");
+        let path = folder.path().join(WEIGHTS);
         let codes = WeightDecl {
             name: "codes".into(),
             shape: vec![8, 64],
@@ -241,9 +240,10 @@ mod tests {
             },
         };
         let declared = [dense("odd", 3), codes];
-        let written = write(&path, &declared, &Source, &mut |_, _| true).unwrap();
+        let mut parts = Parts::new(folder.path(), Form::Folder).unwrap();
+        write(&mut parts, &declared, &Source, &mut |_, _| true).unwrap();
         let bytes = std::fs::read(&path).unwrap();
-        assert_eq!(bytes.len() as u64, written.bytes);
+        assert_eq!(bytes.len() as u64, parts.list()[WEIGHTS].bytes);
         let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
         let header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
         let mut end = 0;
@@ -261,8 +261,8 @@ mod tests {
     fn unfit_weights_are_named() {
         let check = |weight: WeightDecl, expect: &str| {
             let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("weights");
-            let error = write(&path, &[weight], &Source, &mut |_, _| true)
+            let mut parts = Parts::new(folder.path(), Form::Folder).unwrap();
+            let error = write(&mut parts, &[weight], &Source, &mut |_, _| true)
                 .err()
                 .unwrap();
             assert!(error.to_string().contains(expect), "{error}");

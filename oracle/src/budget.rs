@@ -10,6 +10,13 @@
 //!   element of a node. It knows the graph, and holds where the interpreter happens to be exact.
 //!
 //! Both scale with the unit roundoff u of the element type that the node computes in.
+//!
+//! Keys and values that a cache keeps in fewer bits are rounded by the interpreter too, but a number near
+//! the middle between two neighbours may fall to either side, by any small error before. Two correct
+//! executions that are apart by e there differ by a neighbour's distance g, between U and 2 U of the
+//! number, for one number in g / e: a mean square of g · e, taken as U · e for each cache that is rounded to
+//! the unit roundoff U, plus one such number among those that a cache is given, which may happen in a text
+//! so short that the mean says nothing. What follows from that in later layers is in *measured*.
 
 use crate::execution::Observed;
 use mlxcel_ir::{Bindings, DType, Dim, Graph, Node, Op, Symbol};
@@ -61,13 +68,18 @@ fn counted(graph: &Graph, bindings: &Bindings) -> Vec<f64> {
     let inputs = graph.inputs.len();
     // Nodes run in order, so the variance up to a node is at most that of all nodes before it; the
     // residual stream makes this nearly exact, and it needs no walk over the cone.
-    let mut sum = 0.0;
+    let (mut sum, mut crossings, mut one) = (0.0, 0.0, 0.0);
     let variance: Vec<f64> = graph
         .nodes
         .iter()
         .map(|node| {
+            if let Some((unit, numbers)) = narrowed(graph, node, bindings) {
+                // In the measure of the sum, of which the root is multiplied by ROUNDING.
+                crossings += unit * f64::sqrt(sum) / ROUNDING;
+                one = f64::max(one, (unit / ROUNDING).powi(2) / numbers);
+            }
             sum += roundings(graph, node, bindings) * unit(node.ty.dtype).powi(2);
-            sum
+            sum + crossings + one
         })
         .collect();
     graph
@@ -79,6 +91,17 @@ fn counted(graph: &Graph, bindings: &Bindings) -> Vec<f64> {
             ROUNDING * variance.unwrap_or(0.0).sqrt()
         })
         .collect()
+}
+
+/// If the node keeps keys and values in fewer bits than it computes in: the unit roundoff of what is kept,
+/// and how many keys a call keeps.
+fn narrowed(graph: &Graph, node: &Node, bindings: &Bindings) -> Option<(f64, f64)> {
+    let kept = unit(graph.state(node.state?)?.dtype);
+    if !matches!(node.op, Op::Attention { .. }) || kept <= unit(node.ty.dtype) {
+        return None;
+    }
+    let keys = graph.ty(*node.operands.get(1)?)?.sizes(bindings).ok()?;
+    Some((kept, keys.iter().product::<usize>().max(1) as f64))
 }
 
 /// Unit roundoff of the type that values of `dtype` are computed in.

@@ -12,7 +12,7 @@ use crate::model::default_tokens;
 use crate::report::{ExecutionReport, Measurement, Report, Verdict};
 use mlxcel_frontend::{GraphOptions, LoadError, Logits, Model, TextError};
 use mlxcel_ir::step::{self, Row, RowOutput, Tokens, Want};
-use mlxcel_ir::{Bindings, HostTensor, Symbol};
+use mlxcel_ir::{Bindings, DType, HostTensor, Symbol};
 use mlxcel_runtime_iree::{Contract, Error, Runtime};
 use std::time::Instant;
 
@@ -47,11 +47,11 @@ pub fn tokens(model: &Model) -> Result<Vec<u32>, TextError> {
     Ok(tokens)
 }
 
-/// What every execution of `model` must give for `tokens`.
+/// What every execution of `model` with caches of `kv` must give for `tokens`.
 ///
 /// # Errors
 /// [`ContractError`].
-pub fn reference(model: &Model, tokens: &[u32]) -> Result<Contract, ContractError> {
+pub fn reference(model: &Model, tokens: &[u32], kv: DType) -> Result<Contract, ContractError> {
     let (count, vocabulary) = (tokens.len(), model.vocabulary());
     let ids: Vec<i32> = tokens
         .iter()
@@ -61,12 +61,13 @@ pub fn reference(model: &Model, tokens: &[u32]) -> Result<Contract, ContractErro
     if count == 0 || ids.len() < count {
         return Err(ContractError::Tokens { vocabulary });
     }
-    let graph = model.graph(&GraphOptions {
+    let mut graph = model.graph(&GraphOptions {
         name: "contract".into(),
         logits: Logits::All,
         token: false,
         hidden: false,
     })?;
+    graph.keep_caches_in(kv);
     let bindings = Bindings::new()
         .with(Symbol::B, 1)
         .with(Symbol::T, count)

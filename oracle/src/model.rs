@@ -5,7 +5,7 @@ use crate::fault::PerturbedWeight;
 use crate::report::Report;
 use crate::verify::{Party, Progress, Subject, VerifyError, verify};
 use mlxcel_frontend::{GraphOptions, LoadError, Logits, Model, TextError};
-use mlxcel_ir::{Graph, WeightSource};
+use mlxcel_ir::{DType, Graph, WeightSource};
 use std::sync::Arc;
 
 /// What is run where the caller names no tokens: long enough for every head to have something to
@@ -70,6 +70,8 @@ pub struct VerifyOptions {
     pub nodes: bool,
     /// The executions; none means all.
     pub backends: Vec<Backend>,
+    /// Element type of the caches of all executions; without it, that of the model's graph.
+    pub kv: Option<DType>,
     /// A fault to find.
     pub fault: Option<Fault>,
 }
@@ -105,12 +107,15 @@ pub fn verify_model(
     options: &VerifyOptions,
     progress: Progress<'_>,
 ) -> Result<Report, VerifyModelError> {
-    let graph = model.graph(&GraphOptions {
+    let mut graph = model.graph(&GraphOptions {
         name: "verify".into(),
         logits: Logits::All,
         token: false,
         hidden: true,
     })?;
+    if let Some(dtype) = options.kv {
+        graph.keep_caches_in(dtype);
+    }
     let weights = model.weights();
     let backends = match options.backends.as_slice() {
         [] => &Backend::ALL[..],

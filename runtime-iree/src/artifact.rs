@@ -7,8 +7,7 @@ use crate::signature::tensor_type;
 use crate::target::Target;
 use crate::verify;
 use crate::{Device, DeviceSpec, Error, Module, Parameters, Signature};
-use memmap2::Mmap;
-use mlxcel_frontend::artifact::{CONTRACT, MODULE, Manifest, WEIGHTS};
+use mlxcel_frontend::artifact::{Bytes, CONTRACT, Files, MANIFEST, MODULE, Manifest, WEIGHTS};
 use mlxcel_frontend::{GraphOptions, LoadError, Model};
 use mlxcel_ir::DType;
 use mlxcel_ir::step::{LOGITS, TOKEN};
@@ -19,15 +18,15 @@ use std::sync::Arc;
 /// An artifact whose parts were all found and have the digests that its manifest records.
 #[derive(Debug)]
 pub struct Artifact {
-    folder: PathBuf,
+    path: PathBuf,
     manifest: Manifest,
     target: Target,
     layouts: Vec<BufferLayout>,
-    module: Arc<Mmap>,
+    module: Bytes,
     /// The weights, if they are in the artifact.
-    weights: Option<Arc<Mmap>>,
+    weights: Option<Bytes>,
     /// The logits of the contract.
-    logits: Option<Mmap>,
+    logits: Option<Bytes>,
 }
 
 /// What an artifact must compute, as it was when it was compiled.
@@ -42,7 +41,7 @@ pub struct Contract {
 }
 
 impl Artifact {
-    /// Opens the artifact in `folder`: reads and checks the manifest, then the sha256 of every part.
+    /// Opens the artifact in the folder or file `path`: reads and checks the manifest, then the sha256 of every part.
     /// No native code sees any of it before that.
     ///
     /// The weights are used where they are mapped: the file must not be changed while the artifact
@@ -50,10 +49,14 @@ impl Artifact {
     ///
     /// # Errors
     /// [`Error::Artifact`], naming the file and field.
-    pub fn open(folder: &Path) -> Result<Self, Error> {
-        let manifest = verify::read_manifest(folder)?;
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let files = Files::open(path).map_err(|error| Error::Artifact {
+            path: path.to_path_buf(),
+            problem: error.to_string(),
+        })?;
+        let manifest = verify::read_manifest(&files)?;
         let in_manifest = |problem| Error::Artifact {
-            path: folder.join(mlxcel_frontend::artifact::MANIFEST),
+            path: files.place(MANIFEST),
             problem,
         };
         let target = Target::new(&manifest).map_err(in_manifest)?;
@@ -63,7 +66,7 @@ impl Artifact {
         let mut weights = None;
         let mut logits = None;
         for (name, part) in &manifest.parts {
-            let map = verify::open_part(folder, name, part)?;
+            let map = verify::open_part(&files, name, part)?;
             match name.as_str() {
                 MODULE => module = Some(map),
                 WEIGHTS => weights = Some(map),
@@ -76,19 +79,19 @@ impl Artifact {
             return Err(missing(WEIGHTS));
         }
         Ok(Self {
-            folder: folder.to_path_buf(),
+            path: path.to_path_buf(),
             target,
             layouts,
-            module: Arc::new(module.ok_or_else(|| missing(MODULE))?),
-            weights: weights.map(Arc::new),
+            module: module.ok_or_else(|| missing(MODULE))?,
+            weights,
             logits,
             manifest,
         })
     }
 
-    /// The folder.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    /// The folder or file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The manifest.
@@ -129,14 +132,14 @@ impl Artifact {
             .check(device.spec())
             .map_err(|problem| self.error(problem))?;
         let at = |name: &str, error: Error| Error::Artifact {
-            path: self.folder.join(name),
+            path: self.path.join(name),
             problem: error.to_string(),
         };
         let loaded = Module::load(device, &self.module, &self.parameters()?);
         let module = loaded.map_err(|error| match (error, device.name()) {
             // A driver says that it cannot use the code, and not what it was made for.
             (error @ Error::Module { .. }, Some(name)) => Error::Artifact {
-                path: self.folder.join(MODULE),
+                path: self.path.join(MODULE),
                 problem: format!(
                     "{error}; it is compiled for the chip {}, and {} is {name}: if that has another \
                      chip, compile the model with it as `--chip`",
@@ -174,7 +177,7 @@ impl Artifact {
 
     fn error(&self, problem: String) -> Error {
         Error::Artifact {
-            path: self.folder.clone(),
+            path: self.path.clone(),
             problem,
         }
     }
@@ -192,7 +195,7 @@ impl Artifact {
     /// The weights of the checkpoint at `path`, which must be the one that was compiled.
     fn referenced(&self, path: &Path) -> Result<Parameters, Error> {
         let wrong = |problem: String| Error::Artifact {
-            path: self.folder.clone(),
+            path: self.path.clone(),
             problem: format!(
                 "its weights are those of {}: {problem}; put the checkpoint back, or compile the model \
                  again, with `--weights embed` to have them in the artifact",
@@ -216,9 +219,9 @@ impl Artifact {
     }
 
     /// The tensors of the weights file.
-    fn embedded(&self, weights: &Arc<Mmap>) -> Result<Parameters, Error> {
+    fn embedded(&self, weights: &Bytes) -> Result<Parameters, Error> {
         let broken = |problem: String| Error::Artifact {
-            path: self.folder.join(WEIGHTS),
+            path: self.path.join(WEIGHTS),
             problem,
         };
         let (header, metadata) = safetensors::SafeTensors::read_metadata(weights)
@@ -228,7 +231,7 @@ impl Artifact {
             let (start, end) = tensor.data_offsets;
             (name, data + start..data + end)
         });
-        Parameters::from_owner(Arc::clone(weights), ranges)
+        Parameters::from_owner(Arc::new(weights.clone()), ranges)
             .ok_or_else(|| broken("a tensor lies outside the file".to_string()))
     }
 

@@ -167,6 +167,21 @@ pub enum Error {
         /// Tokens that it should keep.
         to: usize,
     },
+    /// A truncation that a cache that rotates rules out: what the next token would read has made way for later
+    /// tokens.
+    #[error(
+        "sequence {sequence} of {length} tokens cannot be truncated to {to}: the model reads a window of the \
+         latest tokens, and what comes before it is no longer kept; truncate to 0, or fork a sequence before \
+         you extend it"
+    )]
+    TruncateWindow {
+        /// The sequence.
+        sequence: u32,
+        /// Tokens that it holds.
+        length: usize,
+        /// Tokens that it should keep.
+        to: usize,
+    },
     /// A sequence whose memories a failed step left half-way.
     #[error(
         "a step of sequence {0} failed after it had changed the sequence's memory; truncate it to 0 \

@@ -17,11 +17,14 @@ pub(crate) struct BufferLayout {
     capacity: usize,
     /// Whether the buffer is a memory.
     memory: bool,
+    /// In a cache that rotates, how many tokens back a token reads.
+    window: Option<usize>,
 }
 
 impl BufferLayout {
-    /// The layout of a buffer whose cache holds `context` tokens, or what is wrong with it.
-    pub(crate) fn new(buffer: &Buffer, context: usize) -> Result<Self, String> {
+    /// The layout of a buffer, for a context of so many tokens and functions that add at most `most`, or what
+    /// is wrong with it.
+    pub(crate) fn new(buffer: &Buffer, context: usize, most: usize) -> Result<Self, String> {
         let name = &buffer.name;
         let dtype: DType = buffer
             .dtype
@@ -37,10 +40,24 @@ impl BufferLayout {
                 (before, capacity, after)
             }
         };
-        if !memory && capacity != context {
-            return Err(format!(
-                "buffers: `{name}` holds {capacity} tokens, but the context is {context}"
-            ));
+        match buffer.window {
+            None if !memory && capacity != context => {
+                return Err(format!(
+                    "buffers: `{name}` holds {capacity} tokens, but the context is {context}"
+                ));
+            }
+            Some(window)
+                if memory
+                    || window == 0
+                    || capacity >= context
+                    || capacity < window.saturating_add(most) =>
+            {
+                return Err(format!(
+                    "buffers: `{name}` holds {capacity} tokens: expected less than the context of {context}, \
+                     and no less than its window of {window} and the {most} that a function adds"
+                ));
+            }
+            _ => {}
         }
         let product = |start: usize, dims: &[usize]| {
             dims.iter()
@@ -58,15 +75,17 @@ impl BufferLayout {
             token_bytes,
             capacity,
             memory,
+            window: buffer.window,
         })
     }
 
     /// The layouts of an artifact's buffers.
     pub(crate) fn all(manifest: &Manifest) -> Result<Vec<Self>, String> {
+        let most = most_tokens(manifest);
         manifest
             .buffers
             .iter()
-            .map(|buffer| Self::new(buffer, manifest.context))
+            .map(|buffer| Self::new(buffer, manifest.context, most))
             .collect()
     }
 
@@ -87,6 +106,15 @@ impl BufferLayout {
     /// Whether the buffer is a memory, which holds the whole past and no part of it.
     pub(crate) fn is_memory(&self) -> bool {
         self.memory
+    }
+
+    /// Whether the buffer, in which positions before `written` were written, has all that a token at `position`
+    /// reads: it does unless what was written later took the place of it.
+    pub(crate) fn has_sight(&self, position: usize, written: usize) -> bool {
+        self.window.is_none_or(|window| {
+            let first = (position + 1).saturating_sub(window);
+            written <= first + self.capacity
+        })
     }
 
     /// Bytes of a run that the first `tokens` tokens take.
@@ -110,6 +138,12 @@ impl BufferLayout {
     }
 }
 
+/// The most tokens that a call of any function adds to a row.
+pub(crate) fn most_tokens(manifest: &Manifest) -> usize {
+    let tokens = manifest.functions.iter().map(|function| function.tokens);
+    tokens.max().unwrap_or(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,12 +154,37 @@ mod tests {
             dtype: dtype.into(),
             shape: shape.to_vec(),
             tokens_dim,
+            window: None,
+        }
+    }
+
+    #[test]
+    fn caches_that_rotate_keep_a_window() {
+        let rotating = |rows, window| {
+            let buffer = Buffer {
+                window: Some(window),
+                ..buffer("bf16", &[1, rows, 3], Some(1))
+            };
+            BufferLayout::new(&buffer, 100, 8)
+        };
+        let layout = rotating(18, 10).unwrap();
+        assert_eq!(layout.bytes(), 18 * 3 * 2);
+        assert_eq!(layout.used_bytes(17), 17 * 3 * 2);
+        assert_eq!(layout.used_bytes(90), layout.bytes());
+        // A token at 50 reads from 41 on, whose row 59 takes.
+        assert!(layout.has_sight(50, 59));
+        assert!(!layout.has_sight(50, 60));
+        assert!(layout.has_sight(3, 18));
+        assert!(!layout.has_sight(3, 19));
+        for (rows, window) in [(17, 10), (18, 11), (100, 10), (18, 0), (18, usize::MAX)] {
+            let error = rotating(rows, window).unwrap_err();
+            assert!(error.contains("and no less than its window"), "{error}");
         }
     }
 
     #[test]
     fn finds_the_bytes_of_the_first_tokens() {
-        let layout = BufferLayout::new(&buffer("f32", &[1, 2, 16, 3], Some(2)), 16).unwrap();
+        let layout = BufferLayout::new(&buffer("f32", &[1, 2, 16, 3], Some(2)), 16, 1).unwrap();
         assert_eq!(layout.bytes(), 2 * 16 * 3 * 4);
         assert_eq!(layout.used_bytes(5), 2 * 5 * 12);
         let pieces: Vec<_> = layout.pieces(5).collect();
@@ -135,7 +194,7 @@ mod tests {
 
     #[test]
     fn all_of_a_memory_is_used_at_any_length() {
-        let layout = BufferLayout::new(&buffer("f32", &[1, 2, 5, 3], None), 16).unwrap();
+        let layout = BufferLayout::new(&buffer("f32", &[1, 2, 5, 3], None), 16, 1).unwrap();
         assert!(layout.is_memory());
         for tokens in [0, 1, 100] {
             assert_eq!(layout.used_bytes(tokens), layout.bytes());
@@ -147,7 +206,7 @@ mod tests {
     #[test]
     fn refuses_impossible_buffers() {
         let check = |dtype, shape: &[usize], tokens_dim, expect: &str| {
-            let error = BufferLayout::new(&buffer(dtype, shape, tokens_dim), 16).unwrap_err();
+            let error = BufferLayout::new(&buffer(dtype, shape, tokens_dim), 16, 1).unwrap_err();
             assert!(error.contains(expect), "{error}");
         };
         check("f64", &[1, 16], Some(1), "dtype `f64` is unknown");

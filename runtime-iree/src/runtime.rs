@@ -2,6 +2,7 @@
 
 use crate::buffer::DeviceTensor;
 use crate::function_table::{Entry, FunctionTable, LogitsOf, output_for};
+use crate::layout::most_tokens;
 use crate::sequence::{Chosen, Seats, Sequences};
 use crate::{Artifact, Device, DeviceSpec, Error, Module, chunks};
 use mlxcel_ir::DType;
@@ -86,7 +87,7 @@ impl Runtime {
         Ok(Self {
             sequences: Sequences::new(
                 artifact.layouts().to_vec(),
-                manifest.context,
+                [manifest.context, most_tokens(manifest)],
                 artifact.fingerprint(),
             ),
             outstanding: VecDeque::new(),
@@ -143,10 +144,11 @@ impl Runtime {
     }
 
     /// Forgets all tokens of a sequence but the first `length`. Where the model keeps memories, that is
-    /// all of them or none.
+    /// all of them or none; where it keeps a window of the latest tokens, only a few at the end.
     ///
     /// # Errors
-    /// [`Error::UnknownSequence`], [`Error::Truncate`], [`Error::TruncateMemory`], [`Error::Memory`].
+    /// [`Error::UnknownSequence`], [`Error::Truncate`], [`Error::TruncateMemory`], [`Error::TruncateWindow`],
+    /// [`Error::Memory`].
     pub fn truncate(&mut self, sequence: SequenceId, length: usize) -> Result<(), Error> {
         self.sequences
             .truncate(self.module.device(), sequence, length)
@@ -351,6 +353,7 @@ impl Runtime {
         ];
         arguments.extend(seats.tensors.iter().cloned());
         works.iter_mut().for_each(|work| work.touched = true);
+        self.sequences.touch(&seats, size);
         let mut results = self
             .module
             .call_on_device(&function.name, arguments.iter())?;

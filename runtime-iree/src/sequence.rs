@@ -18,6 +18,8 @@ const MAGIC: &[u8; 8] = b"mlxcels\x01";
 pub(crate) struct Sequence {
     /// Tokens whose cache rows are valid.
     pub(crate) length: usize,
+    /// Positions that calls have written, those of padding too: no later one has been.
+    written: usize,
     /// Where its buffers are.
     place: Place,
     /// The token that the last step chose.
@@ -50,13 +52,15 @@ pub(crate) struct Sequences {
     next: u32,
     pools: Pools,
     context: usize,
+    /// The most tokens that a call adds to a row.
+    most: usize,
     fingerprint: Fingerprint,
 }
 
 impl Sequences {
     pub(crate) fn new(
         layouts: Vec<BufferLayout>,
-        context: usize,
+        [context, most]: [usize; 2],
         fingerprint: Fingerprint,
     ) -> Self {
         Self {
@@ -64,7 +68,17 @@ impl Sequences {
             next: 0,
             pools: Pools::new(layouts),
             context,
+            most,
             fingerprint,
+        }
+    }
+
+    /// Notes that a call of `tokens` tokens writes to the rows of `seats`.
+    pub(crate) fn touch(&mut self, seats: &Seats, tokens: usize) {
+        for id in seats.rows.iter().flatten() {
+            if let Some(sequence) = self.alive.get_mut(id) {
+                sequence.written = sequence.written.max(sequence.length + tokens);
+            }
         }
     }
 
@@ -119,6 +133,7 @@ impl Sequences {
             id,
             Sequence {
                 length,
+                written: length,
                 place,
                 chosen: None,
                 half_done: false,
@@ -139,8 +154,9 @@ impl Sequences {
             self.release(fork)?;
             return Err(error);
         }
-        let chosen = self.get(id)?.chosen.clone();
-        self.get_mut(fork)?.chosen = chosen;
+        let (chosen, written) = (self.get(id)?.chosen.clone(), self.get(id)?.written);
+        let forked = self.get_mut(fork)?;
+        (forked.chosen, forked.written) = (chosen, written);
         Ok(fork)
     }
 
@@ -172,9 +188,21 @@ impl Sequences {
             }
             self.pools.clear_memories(device, sequence.place)?;
         }
+        let written = self.get(id)?.written;
+        let mut layouts = self.pools.layouts().iter();
+        if to > 0 && !layouts.all(|layout| layout.has_sight(to, written)) {
+            return Err(Error::TruncateWindow {
+                sequence: id.0,
+                length,
+                to,
+            });
+        }
         let sequence = self.get_mut(id)?;
         sequence.half_done = false;
         sequence.length = to;
+        if to == 0 {
+            sequence.written = 0;
+        }
         sequence.chosen = None;
         Ok(())
     }
@@ -314,6 +342,8 @@ impl Sequences {
             self.release(id)?;
             return Err(error);
         }
+        // What the last call wrote past the sequence is not saved.
+        self.get_mut(id)?.written = length + self.most;
         Ok(id)
     }
 

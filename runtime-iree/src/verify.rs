@@ -1,34 +1,33 @@
 //! The manifest and the digests of an artifact, before anything trusts them.
 
 use crate::Error;
-use memmap2::Mmap;
-use mlxcel_frontend::artifact::{CONTRACT, FORMAT, MANIFEST, Manifest, Part, WEIGHTS};
+use mlxcel_frontend::artifact::{
+    Bytes, CONTRACT, FORMAT, Files, MANIFEST, Manifest, Part, WEIGHTS,
+};
 use sha2::{Digest, Sha256};
-use std::fs::{self, File};
 use std::path::{Component, Path};
 
 /// The longest manifest that is read: hundreds of times what the largest model needs.
-const MANIFEST_LIMIT: u64 = 16 << 20;
+const MANIFEST_LIMIT: usize = 16 << 20;
 
 /// The most functions, buffers or parts that a manifest may list.
 const LIST_LIMIT: usize = 100_000;
 
-/// Reads the manifest of the artifact in `folder` and checks every field that can be checked without
-/// the other files.
-pub(crate) fn read_manifest(folder: &Path) -> Result<Manifest, Error> {
-    let path = folder.join(MANIFEST);
+/// Reads the manifest of an artifact and checks every field that can be checked without the other files.
+pub(crate) fn read_manifest(files: &Files) -> Result<Manifest, Error> {
     let error = |problem: String| Error::Artifact {
-        path: path.clone(),
+        path: files.place(MANIFEST),
         problem,
     };
-    let size = fs::metadata(&path)
-        .map_err(|cause| error(format!("{cause}; `mlxcel compile` makes an artifact")))?
-        .len();
-    if size > MANIFEST_LIMIT {
+    let bytes = files
+        .get(MANIFEST)
+        .map_err(|cause| error(format!("{cause}; `mlxcel compile` makes an artifact")))?;
+    if bytes.len() > MANIFEST_LIMIT {
+        let size = bytes.len();
         return Err(error(format!("{size} bytes are too many for a manifest")));
     }
-    let text = fs::read_to_string(&path).map_err(|cause| error(cause.to_string()))?;
-    parse_manifest(&text).map_err(error)
+    let text = std::str::from_utf8(&bytes).map_err(|cause| error(cause.to_string()))?;
+    parse_manifest(text).map_err(error)
 }
 
 fn parse_manifest(text: &str) -> Result<Manifest, String> {
@@ -140,17 +139,13 @@ pub(crate) fn check_seal(manifest: &Manifest) -> Result<(), String> {
 }
 
 /// Maps a part and checks its size and digest. The bytes that were checked are the bytes returned.
-pub(crate) fn open_part(folder: &Path, name: &str, part: &Part) -> Result<Mmap, Error> {
-    let path = folder.join(name);
+pub(crate) fn open_part(files: &Files, name: &str, part: &Part) -> Result<Bytes, Error> {
     let error = |problem: String| Error::Artifact {
-        path: path.clone(),
+        path: files.place(name),
         problem,
     };
-    let file = File::open(&path).map_err(|cause| error(cause.to_string()))?;
-    let size = file
-        .metadata()
-        .map_err(|cause| error(cause.to_string()))?
-        .len();
+    let bytes = files.get(name).map_err(|cause| error(cause.to_string()))?;
+    let size = bytes.len() as u64;
     if size != part.bytes {
         return Err(error(format!(
             "it has {size} bytes, and the manifest says {}: copy the artifact again or compile \
@@ -158,10 +153,7 @@ pub(crate) fn open_part(folder: &Path, name: &str, part: &Part) -> Result<Mmap, 
             part.bytes
         )));
     }
-    // SAFETY: the map is only read. A file that another process changes meanwhile is ruled out by
-    // the contract of `Artifact::open`.
-    let map = unsafe { Mmap::map(&file) }.map_err(|cause| error(cause.to_string()))?;
-    let digest: String = Sha256::digest(&map)
+    let digest: String = Sha256::digest(&bytes)
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
@@ -172,7 +164,7 @@ pub(crate) fn open_part(folder: &Path, name: &str, part: &Part) -> Result<Mmap, 
             part.sha256
         )));
     }
-    Ok(map)
+    Ok(bytes)
 }
 
 #[cfg(test)]

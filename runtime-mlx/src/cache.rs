@@ -1,7 +1,7 @@
 //! Key-value caches kept as arrays of MLX.
 
 use crate::fail::Fail;
-use crate::weight::dims;
+use crate::weight::{dims, dtype};
 use mlxcel_ir::{StateDecl, StatePart};
 use mlxcel_mlx_sys::{Array, Dtype, Stream, ops};
 
@@ -9,7 +9,7 @@ use mlxcel_mlx_sys::{Array, Dtype, Stream, ops};
 const CHUNK: usize = 256;
 
 /// The cache of one sequence for one state: `[1, heads, capacity, width]` for keys and values, which
-/// is the layout that MLX attends over. Rows that were not written are zero.
+/// is the layout that MLX attends over, in the state's element type. Rows that were not written are zero.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ArrayCache {
     parts: [Option<Array>; 2],
@@ -17,7 +17,7 @@ pub(crate) struct ArrayCache {
 
 impl ArrayCache {
     /// Writes `rows[1, T, heads, width]` at position `start` and returns the first `length` tokens
-    /// as `[1, heads, length, width]`.
+    /// as `[1, heads, length, width]` in f32.
     pub(crate) fn append(
         &mut self,
         state: &StateDecl,
@@ -34,8 +34,10 @@ impl ArrayCache {
         let tokens = rows.shape().get(1).map_or(0, |&tokens| tokens as usize);
         let capacity = length.max(start + tokens);
         let slot = &mut self.parts[part as usize];
-        let buffer = fit(slot.take(), state.heads, width, capacity, stream)?;
-        let rows = ops::transpose(rows, &[0, 2, 1, 3], stream)?;
+        let dtype = dtype(state.dtype);
+        let buffer = fit(slot.take(), [state.heads, width, capacity], dtype, stream)?;
+        let rows = ops::astype(rows, dtype, stream)?;
+        let rows = ops::transpose(&rows, &[0, 2, 1, 3], stream)?;
         let begin = dims(&[0, 0, start, 0])?;
         let end = dims(&[1, state.heads, start + tokens, width])?;
         // The slot is empty meanwhile, so MLX may write in place.
@@ -43,7 +45,7 @@ impl ArrayCache {
         let end = dims(&[1, state.heads, length, width])?;
         let view = ops::slice(&buffer, &[0; 4], &end, &[1; 4], stream)?;
         *slot = Some(buffer);
-        Ok(view)
+        Ok(ops::astype(&view, Dtype::F32, stream)?)
     }
 
     /// The arrays, where something was written.
@@ -51,7 +53,7 @@ impl ArrayCache {
         self.parts.iter().flatten()
     }
 
-    /// The first `length` tokens of a part, `[1, heads, length, width]`.
+    /// The first `length` tokens of a part, `[1, heads, length, width]` in f32.
     pub(crate) fn read(
         &self,
         part: StatePart,
@@ -66,6 +68,7 @@ impl ArrayCache {
             *size = (*size).min(i32::try_from(length).unwrap_or(i32::MAX));
         }
         let view = ops::slice(buffer, &[0; 4], &end, &[1; 4], stream)?;
+        let view = ops::astype(&view, Dtype::F32, stream)?;
         Ok(Some(ops::contiguous(&view, stream)?))
     }
 }
@@ -73,9 +76,8 @@ impl ArrayCache {
 /// The buffer with room for `capacity` tokens; what it held stays.
 fn fit(
     buffer: Option<Array>,
-    heads: usize,
-    width: usize,
-    capacity: usize,
+    [heads, width, capacity]: [usize; 3],
+    dtype: Dtype,
     stream: &Stream,
 ) -> Result<Array, Fail> {
     let held = buffer
@@ -87,7 +89,7 @@ fn fit(
     }
     let target = capacity.next_multiple_of(CHUNK);
     let shape = dims(&[1, heads, target - held, width])?;
-    let fresh = ops::full(0.0, &shape, Dtype::F32, stream)?;
+    let fresh = ops::full(0.0, &shape, dtype, stream)?;
     Ok(match buffer {
         Some(buffer) => ops::concatenate([&buffer, &fresh], 2, stream)?,
         // `full` repeats one element; a buffer to write to must have its own.
@@ -105,8 +107,9 @@ impl ArrayCache {
     ) -> Result<Self, Fail> {
         let array = |numbers: &[f32], width: usize| -> Result<Array, Fail> {
             let shape = dims(&[1, state.heads, length, width])?;
-            let bytes = bytemuck::cast_slice(numbers);
-            Ok(Array::from_bytes(bytes, &shape, Dtype::F32)?)
+            let mut bytes = vec![0; numbers.len() * state.dtype.size()];
+            mlxcel_kernels::narrow(state.dtype, numbers, &mut bytes)?;
+            Ok(Array::from_bytes(&bytes, &shape, dtype(state.dtype))?)
         };
         Ok(Self {
             parts: [

@@ -156,9 +156,8 @@ impl Runtime {
     pub fn fork(&mut self, sequence: SequenceId) -> Result<SequenceId, Error> {
         let original = self.sequences.sound(sequence)?;
         self.settle()?;
-        let states = &self.plans.last.graph.states;
-        let caches = original.caches.iter().zip(states);
-        let caches = caches.map(|(cache, state)| cache.copy(state, original.length));
+        let caches = original.caches.iter();
+        let caches = caches.map(|cache| cache.copy(original.length));
         let copy = Sequence {
             chosen: original.chosen.clone(),
             ..Sequence::new(caches.collect(), original.length)

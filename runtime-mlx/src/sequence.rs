@@ -137,17 +137,11 @@ impl Cache {
     }
 
     /// One of its own with the first `length` tokens; of a memory with all.
-    pub(crate) fn copy(&self, state: &StateDecl, length: usize) -> Self {
+    pub(crate) fn copy(&self, length: usize) -> Self {
         match self {
             // Arrays are values: whoever writes to one that is shared writes to a copy.
             Cache::Arrays(_) | Cache::Memory(_) => self.clone(),
-            Cache::Host(cache) => {
-                let parts = cache.lock();
-                let kept = |part: &Vec<f32>| part.len().min(length * cache.row());
-                let [keys, values] = &*parts;
-                let copy = HostCache::with(state, &keys[..kept(keys)], &values[..kept(values)]);
-                Cache::Host(Arc::new(copy))
-            }
+            Cache::Host(cache) => Cache::Host(Arc::new(cache.copy(length))),
             Cache::HostMemory(memory) => {
                 Cache::HostMemory(Arc::new(HostMemory::with(&memory.lock())))
             }
@@ -167,7 +161,7 @@ impl Cache {
             Ok((bytemuck::pod_collect_to_vec(&host.bytes), host.shape))
         };
         let mut parts = match self {
-            Cache::Host(cache) => cache.lock().to_vec(),
+            Cache::Host(cache) => cache.numbers()?,
             Cache::HostMemory(memory) => vec![memory.lock().clone()],
             Cache::Memory(memory) => match memory {
                 Some(memory) => vec![numbers(memory)?.0],
@@ -202,7 +196,7 @@ impl Cache {
     ) -> Result<Self, Fail> {
         match (self, parts) {
             (Cache::Host(_), [keys, values]) => {
-                Ok(Cache::Host(Arc::new(HostCache::with(state, keys, values))))
+                Ok(Cache::Host(Arc::new(HostCache::with(state, keys, values)?)))
             }
             (Cache::Arrays(_), _) if length == 0 => Ok(Cache::Arrays(ArrayCache::default())),
             (Cache::Arrays(_), [keys, values]) => {

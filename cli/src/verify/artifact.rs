@@ -5,6 +5,7 @@ use crate::failure::Usage;
 use crate::progress::Spinner;
 use anyhow::Context;
 use mlxcel_frontend::Model;
+use mlxcel_ir::DType;
 use mlxcel_lower::StoredContract;
 use mlxcel_oracle::contract::{self, hold, reference};
 use mlxcel_oracle::{Report, known};
@@ -18,6 +19,10 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let problem =
             "without --source, an artifact is verified on the tokens that are stored in it";
         return Err(Usage(format!("{path}: {problem}")).into());
+    }
+    if arguments.kv_dtype.is_some() {
+        let problem = "an artifact's caches have the element type that it was compiled with";
+        return Err(Usage(format!("{}: {problem}", path.display())).into());
     }
     if arguments.text_file.is_some() {
         let path = path.display();
@@ -76,7 +81,8 @@ fn from_source(
         .into());
     }
     spinner.say("computing reference values");
-    let contract = reference(&model, &tokens);
+    let kv = manifest.cache_dtype().and_then(|name| name.parse().ok());
+    let contract = reference(&model, &tokens, kv.unwrap_or(DType::F32));
     Ok(contract.map_err(|error| NotRun(known::full(&error)))?)
 }
 
@@ -91,15 +97,19 @@ fn report(
     hold([&manifest.model, &manifest.target], &mut runtime, contract)
 }
 
-/// What is stored in an artifact of `model` for later verifications.
-pub(crate) fn stored(model: &Model, context: usize) -> anyhow::Result<StoredContract> {
+/// What is stored in an artifact of `model` with caches of `kv` for later verifications.
+pub(crate) fn stored(
+    model: &Model,
+    context: usize,
+    kv: DType,
+) -> anyhow::Result<StoredContract> {
     let mut tokens = contract::tokens(model)?;
     tokens.truncate(context);
     let Contract {
         tokens,
         logits,
         budget,
-    } = reference(model, &tokens)?;
+    } = reference(model, &tokens, kv)?;
     Ok(StoredContract {
         contract: mlxcel_frontend::artifact::Contract { tokens, budget },
         logits,

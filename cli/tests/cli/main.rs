@@ -9,6 +9,7 @@ mod demo;
 mod encoders;
 mod inspect;
 mod logits;
+mod one_file;
 mod program;
 mod schema;
 mod usage;

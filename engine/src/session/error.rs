@@ -30,8 +30,8 @@ pub enum SessionError {
     },
     /// A sequence of a model with memories, which know nothing of earlier tokens.
     #[error(
-        "a sequence of {length} tokens cannot be cut to {to}: this model's memories can only be \
-         kept whole or emptied"
+        "a sequence of {length} tokens cannot be cut to {to}: this model's memories, or its caches of the latest \
+         tokens, can only be kept whole or emptied"
     )]
     Indivisible {
         /// Tokens that the sequence holds.

@@ -15,7 +15,16 @@ pub struct IreeSession {
     statistics: Statistics,
 }
 
-session_over!(IreeSession, mlxcel_runtime_iree, ROWS);
+session_over!(
+    IreeSession,
+    mlxcel_runtime_iree,
+    ROWS,
+    mlxcel_runtime_iree::Error::TruncateMemory { length, to, .. }
+    | mlxcel_runtime_iree::Error::TruncateWindow { length, to, .. } => SessionError::Indivisible {
+        length,
+        to,
+    }
+);
 
 impl IreeSession {
     /// Loads `artifact` on `device`.

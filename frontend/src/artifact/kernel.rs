@@ -24,7 +24,7 @@ const LIMIT: usize = 1 << 20;
 pub struct Kernel {
     /// The piece. Its weights have the formats that they are stored in.
     pub graph: Graph,
-    /// Tokens that a cache holds.
+    /// Rows of a cache. Where attention has a window, position `p` stands in row `p % capacity`.
     pub capacity: usize,
     /// Which kernel computes it.
     pub pattern: Pattern,
@@ -344,7 +344,7 @@ fn alone(graph: &Graph, node: &Node) -> Option<Pattern> {
             let q = graph.ty(*node.operands.first()?)?;
             let fits = graph.states.len() == 1
                 && state.kind == StateKind::Cache
-                && state.dtype == DType::F32
+                && state.dtype.is_float()
                 && state.key_dim == state.value_dim
                 && q.shape.get(3) == Some(&Dim::Fixed(state.key_dim));
             fits.then_some(Pattern::Attention)

@@ -87,8 +87,15 @@ pub(super) fn expand(builder: &mut Builder, node: &Node) -> Result<ValueId, Buil
             node.state,
         );
     };
-    let keys = builder.cache_append(k, start, state, StatePart::Key)?;
-    let values = builder.cache_append(v, start, state, StatePart::Value)?;
+    let (dtype, kept) = (builder.ty(q).dtype, builder.graph().state(state));
+    let kept = kept.map_or(dtype, |state| state.dtype);
+    let mut append = |new: ValueId, part: StatePart| {
+        let new = convert(builder, new, kept)?;
+        let cached = builder.cache_append(new, start, state, part)?;
+        convert(builder, cached, dtype)
+    };
+    let keys = append(k, StatePart::Key)?;
+    let values = append(v, StatePart::Value)?;
     let [_, capacity, kv_heads, _] = builder.ty(keys).shape[..] else {
         return Ok(q);
     };

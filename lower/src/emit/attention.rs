@@ -139,26 +139,34 @@ impl<'c, 'a> Operations<'c, 'a> {
 
     /// Whether the token `t` of row `b` sees the cache position `s`: `i1[B, T, S]`.
     ///
-    /// It is computed apart: all layers share it, and counting inside a reduction fails on some GPUs.
+    /// It is computed apart: all layers share it, and counting inside a reduction fails on some GPUs. In a
+    /// cache that rotates, row `s` has the latest position that is `s` modulo the number of rows.
     pub(crate) fn visible(
         &self,
         sight: Sight,
         start: &Tensor<'c, 'a>,
         [rows, tokens, capacity]: [usize; 3],
+        rotates: bool,
     ) -> Emitted<Tensor<'c, 'a>> {
         let kind = Kind::new(Element::I32, [rows, tokens, capacity]);
-        let cached = self.iota(kind.clone(), 2)?;
+        let mut cached = self.iota(kind.clone(), 2)?;
         let start = self.broadcast(start, &kind.shape, &[0])?;
         let offset = self.iota(kind.clone(), 1)?;
         let position = self.map("add", &[&start, &offset])?;
+        let last = self.splat(tokens.saturating_sub(1) as f64, kind.clone())?;
+        let end = self.map("add", &[&start, &last])?;
+        if rotates {
+            cached = self.latest(&cached, &end, capacity)?;
+        }
         let mut visible = match sight.mask {
             Mask::Causal => self.compare("LE", &cached, &position)?,
-            Mask::Full => {
-                let last = self.splat(tokens.saturating_sub(1) as f64, kind.clone())?;
-                let end = self.map("add", &[&start, &last])?;
-                self.compare("LE", &cached, &end)?
-            }
+            Mask::Full => self.compare("LE", &cached, &end)?,
         };
+        if rotates {
+            let zero = self.splat(0.0, kind.clone())?;
+            let written = self.compare("GE", &cached, &zero)?;
+            visible = self.map("and", &[&visible, &written])?;
+        }
         if let Some(window) = sight.window {
             let window = self.splat(window.min(i32::MAX as usize) as f64, kind.clone())?;
             let before = self.map("subtract", &[&position, &window])?;

@@ -6,7 +6,7 @@ use super::function::kind;
 use super::kernel::{Piece, Shared, States};
 use super::operations::{DotDims, Emitted, Operations};
 use super::primitive::direction;
-use mlxcel_ir::{Bindings, Graph, Node, Op, StateId, StatePart, ValueId};
+use mlxcel_ir::{Bindings, Graph, Node, Op, StateId, StatePart, Symbol, ValueId};
 
 /// A function's body while it is built.
 pub(super) struct Body<'c, 'a, 'g> {
@@ -83,9 +83,19 @@ impl<'c, 'a, 'g> Body<'c, 'a, 'g> {
     ) -> Emitted<Tensor<'c, 'a>> {
         let state = node.state.ok_or("needs a state")?;
         let cache = self.state(state, part)?;
-        let cache = operations.cache_append(&cache, rows, start)?;
+        let rows = operations.convert(rows, cache.element())?;
+        let cache = match self.rotates(&cache) {
+            true => operations.cache_rotate(&cache, &rows, start)?,
+            false => operations.cache_append(&cache, &rows, start)?,
+        };
         self.states.insert((state, part), cache.clone());
         Ok(cache)
+    }
+
+    /// Whether a cache has fewer rows than there are positions.
+    fn rotates(&self, cache: &Tensor<'c, 'a>) -> bool {
+        let context = self.bindings.get(Symbol::S);
+        context.is_some_and(|context| cache.shape()[1] < context)
     }
 
     fn visible(
@@ -105,7 +115,7 @@ impl<'c, 'a, 'g> Body<'c, 'a, 'g> {
             return Ok(tensor.clone());
         }
         let rows = self.value(start)?;
-        let tensor = operations.visible(sight, &rows, shape)?;
+        let tensor = operations.visible(sight, &rows, shape, self.rotates(keys))?;
         self.visible.push((sight, start, tensor.clone()));
         Ok(tensor)
     }

@@ -2,16 +2,18 @@
 
 use super::body::Body;
 use super::element::Kind;
-use super::kernel::{self, Place, Shared};
+use super::kernel::{self, Place, Shared, Sizes};
 use super::operations::{Emitted, Operations, region};
-use crate::{CompileError, FunctionSpec};
+use crate::{CompileError, FunctionSpec, capacity};
 use melior::Context;
 use melior::ir::attribute::{StringAttribute, TypeAttribute};
 use melior::ir::block::BlockLike;
 use melior::ir::operation::OperationBuilder;
 use melior::ir::r#type::FunctionType;
 use melior::ir::{Attribute, Identifier, Location, Module, Type};
-use mlxcel_ir::{Bindings, BuildError, Graph, Node, Op, StateId, StatePart, TensorType, decompose};
+use mlxcel_ir::{
+    Bindings, BuildError, Graph, Node, Op, StateId, StatePart, Symbol, TensorType, decompose,
+};
 use std::cell::Cell;
 
 /// The graph with every composite replaced by its decomposition, but those that have a better form
@@ -49,12 +51,14 @@ pub(super) fn kind(ty: &TensorType, bindings: &Bindings) -> Emitted<Kind> {
     Ok(Kind::new(ty.dtype, sizes))
 }
 
-/// Adds the function to `module`.
+/// Adds the function to `module`. With `most`, the tokens that a call of the module adds at most, caches may
+/// rotate.
 pub(crate) fn add<'c>(
     context: &'c Context,
     module: &Module<'c>,
     shared: &mut Shared,
     spec: &FunctionSpec,
+    most: Option<usize>,
 ) -> Result<(), CompileError> {
     let whole = |reason: String| CompileError::Emit {
         function: spec.name.clone(),
@@ -62,21 +66,32 @@ pub(crate) fn add<'c>(
         reason,
     };
     let owner = shared.kernels.as_ref().map(|kernels| kernels.owner);
+    let tokens = spec.bindings.get(Symbol::S).unwrap_or(0);
+    let states = (0..spec.graph.states.len() as u32).map(StateId);
+    let sized = Sizes {
+        bindings: &spec.bindings,
+        caches: states
+            .map(|state| capacity::rows(&spec.graph, state, tokens, most))
+            .collect(),
+    };
     // Nodes are asked about in their order.
     let next = Cell::new(0);
     let graph = legal(&spec.graph, |_| {
         let index = next.replace(next.get() + 1);
-        owner.is_some_and(|owner| kernel::computes(&spec.graph, &spec.bindings, index, owner))
+        owner.is_some_and(|owner| kernel::computes(&spec.graph, &sized, index, owner))
     })
     .map_err(|error| whole(error.to_string()))?;
     let places = match owner {
-        Some(owner) => kernel::plan(&graph, &spec.bindings, owner),
+        Some(owner) => kernel::plan(&graph, &sized, owner),
         None => Vec::new(),
     };
     let sizes = |ty: &TensorType| kind(ty, &spec.bindings).map_err(whole);
     let inputs = graph.inputs.iter().map(|input| sizes(&input.ty));
     let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
-    let states = buffers(&graph).map(|(.., buffer)| sizes(&buffer));
+    let states = buffers(&graph).map(|(state, _, buffer)| match sized.cache(state) {
+        Some(rows) => kind(&buffer, &spec.bindings.with(Symbol::S, rows)).map_err(whole),
+        None => sizes(&buffer),
+    });
     let states = states.collect::<Result<Vec<_>, _>>()?;
     let outputs = graph.outputs.iter().map(|output| {
         let missing = || whole(format!("the output `{}` has no value", output.name));

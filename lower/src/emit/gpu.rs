@@ -472,7 +472,8 @@ impl<'k> Writer<'k> {
         let &[batch, 1, heads, width] = &sizes[..] else {
             return None;
         };
-        let kv_heads = graph.states.first()?.heads;
+        let state = graph.states.first()?;
+        let (kv_heads, element) = (state.heads, Element::from(state.dtype));
         let (q, k) = (self.source(q)?, self.source(k)?);
         let fits = slopes.is_empty()
             && width.is_multiple_of(attention::STRIPE)
@@ -506,7 +507,7 @@ impl<'k> Writer<'k> {
             return None;
         };
         let [keys, values] =
-            [keys, values].map(|binding| self.code.binding(binding, attention::ELEMENT, size));
+            [keys, values].map(|binding| self.code.binding(binding, element, size));
         let frequencies = match shape.turn {
             Some(_) => Some(self.frequencies()?),
             None => None,

@@ -17,10 +17,25 @@ use melior::ir::block::BlockLike;
 use melior::ir::operation::OperationLike;
 use mlxcel_frontend::artifact::{Kernel, parameter_names, stored};
 use mlxcel_ir::{
-    Bindings, Builder, DType, Graph, Node, Op, StateId, StatePart, Symbol, ValueId, WeightId,
+    Bindings, Builder, DType, Graph, Node, Op, StateId, StatePart, ValueId, WeightId,
 };
 use std::collections::HashMap;
 use std::fmt::Write;
+
+/// The sizes of a function.
+pub(super) struct Sizes<'a> {
+    /// Of the graph's symbols.
+    pub(super) bindings: &'a Bindings,
+    /// Rows of each state, if it is a cache.
+    pub(super) caches: Vec<usize>,
+}
+
+impl Sizes<'_> {
+    /// Rows of a cache.
+    pub(super) fn cache(&self, state: StateId) -> Option<usize> {
+        self.caches.get(state.0 as usize).copied()
+    }
+}
 
 /// What becomes of a node.
 pub(super) enum Place {
@@ -139,18 +154,18 @@ fn executable(name: &str, symbol: &str, kernel: &Kernel) -> Emitted<String> {
 /// Whether a kernel computes the node `index` alone, so that it is not to be decomposed.
 pub(super) fn computes(
     graph: &Graph,
-    bindings: &Bindings,
+    sizes: &Sizes<'_>,
     index: usize,
     owner: KernelOwner,
 ) -> bool {
-    cut(graph, bindings, owner, &[index], &[index]).is_some()
+    cut(graph, sizes, owner, &[index], &[index]).is_some()
 }
 
 /// Where each node of `graph` is emitted, if the kernels of `owner` may compute what they can.
-pub(super) fn plan(graph: &Graph, bindings: &Bindings, owner: KernelOwner) -> Vec<Place> {
+pub(super) fn plan(graph: &Graph, sizes: &Sizes<'_>, owner: KernelOwner) -> Vec<Place> {
     let mut planner = Planner {
         graph,
-        bindings,
+        sizes,
         owner,
         uses: uses(graph),
         places: graph.nodes.iter().map(|_| None).collect(),
@@ -177,7 +192,7 @@ fn uses(graph: &Graph) -> Vec<usize> {
 
 struct Planner<'g> {
     graph: &'g Graph,
-    bindings: &'g Bindings,
+    sizes: &'g Sizes<'g>,
     owner: KernelOwner,
     uses: Vec<usize>,
     /// By node; `None` is not decided.
@@ -305,7 +320,7 @@ impl Planner<'_> {
         if nodes.iter().any(|&node| self.places[node].is_some()) {
             return false;
         }
-        let Some(piece) = cut(self.graph, self.bindings, self.owner, nodes, results) else {
+        let Some(piece) = cut(self.graph, self.sizes, self.owner, nodes, results) else {
             return false;
         };
         for &node in nodes {
@@ -319,11 +334,12 @@ impl Planner<'_> {
 /// The nodes as a piece, if there is a kernel for it.
 fn cut(
     graph: &Graph,
-    bindings: &Bindings,
+    sizes: &Sizes<'_>,
     owner: KernelOwner,
     nodes: &[usize],
     results: &[usize],
 ) -> Option<Piece> {
+    let bindings = sizes.bindings;
     let mut operands: Vec<ValueId> = Vec::new();
     let (mut weights, mut states) = (Vec::new(), Vec::new());
     for &index in nodes {
@@ -384,9 +400,9 @@ fn cut(
     for (number, &result) in results.iter().enumerate() {
         builder.output(format!("y{number}"), *known.get(&graph.value_of(result))?);
     }
-    let capacity = match states.is_empty() {
-        true => 0,
-        false => bindings.get(Symbol::S)?,
+    let capacity = match states.first() {
+        None => 0,
+        Some(&state) => sizes.cache(state)?,
     };
     let kernel = Kernel::new(builder.finish(), capacity)?;
     if owner.is_module() && !gpu::has(&kernel) {

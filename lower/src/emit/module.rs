@@ -2,6 +2,7 @@
 
 use super::function;
 use super::kernel::{Kernels, Shared};
+use crate::capacity::most_tokens;
 use crate::targets::KernelOwner;
 use crate::{CompileError, FunctionSpec};
 use melior::Context;
@@ -15,19 +16,22 @@ pub(crate) struct Emitted<'c> {
     pub(crate) kernels: usize,
 }
 
-/// The functions as one module of StableHLO. Pieces that `owner` has kernels for are calls of these.
+/// The functions as one module of StableHLO. Pieces that `owner` has kernels for are calls of these; if
+/// `rotate`, caches that are read through windows rotate.
 pub(crate) fn module<'c>(
     context: &'c Context,
     functions: &[FunctionSpec],
     owner: Option<KernelOwner>,
+    rotate: bool,
 ) -> Result<Emitted<'c>, CompileError> {
     let module = Module::new(Location::unknown(context));
     let mut shared = Shared {
         kernels: owner.map(Kernels::new),
         ..Shared::default()
     };
+    let most = rotate.then(|| most_tokens(functions));
     for function in functions {
-        function::add(context, &module, &mut shared, function)?;
+        function::add(context, &module, &mut shared, function, most)?;
     }
     let whole = |node: &str, reason| CompileError::Emit {
         function: "all".into(),
@@ -73,7 +77,7 @@ mod tests {
             bindings: Bindings::new().with(Symbol::T, rows),
         };
         let session = Session::open(&library::find().unwrap(), &Target::host().flags()).unwrap();
-        let emitted = module(session.context(), &[spec], None).unwrap();
+        let emitted = module(session.context(), &[spec], None, false).unwrap();
         assert!(emitted.module.as_operation().verify());
         insta::assert_snapshot!(name, emitted.module.as_operation());
     }
@@ -134,7 +138,7 @@ mod tests {
             bindings: Bindings::new(),
         };
         let session = Session::open(&library::find().unwrap(), &Target::host().flags()).unwrap();
-        let error = module(session.context(), &[spec], None)
+        let error = module(session.context(), &[spec], None, false)
             .err()
             .unwrap()
             .to_string();

@@ -284,29 +284,37 @@ impl Call<'_> {
         };
         let (query, starts) = (self.floats(0)?, self.integers(3)?);
         let capacity = self.compute.kernel.capacity;
+        let dtype = self.graph.states.first().ok_or("a state is missing")?.dtype;
         let (rows, token) = (starts.len().max(1), kv_heads * dim);
         let mut ends = Vec::with_capacity(rows);
-        let mut cached: [&mut [f32]; 2] = [&mut [], &mut []];
-        for (index, bytes) in [keys, values].into_iter().enumerate() {
-            let cache: &mut [f32] = bytemuck::try_cast_slice_mut(bytes).map_err(unaligned)?;
+        let each = capacity * token * dtype.size();
+        for (index, cache) in [&mut **keys, &mut **values].into_iter().enumerate() {
             let new = self.floats(1 + index)?;
             let size = new.len() / rows;
-            let caches = cache.chunks_exact_mut((capacity * token).max(1));
+            let caches = cache.chunks_exact_mut(each.max(1));
             for ((row, &start), new) in caches.zip(starts).zip(new.chunks_exact(size.max(1))) {
                 let start = usize::try_from(start).map_err(|_| format!("start is {start}"))?;
                 let end = start + size / token;
-                let place = row.get_mut(start * token..end * token);
-                place
-                    .ok_or_else(|| format!("{start}..{end} is outside a cache of {capacity}"))?
-                    .copy_from_slice(new);
+                let outside = || format!("{start}..{end} is outside a cache of {capacity}");
+                let rotates = window.is_some() || chunk.is_some();
+                if end - start > capacity || (end > capacity && !rotates) {
+                    return Err(outside());
+                }
+                // Up to the end of the cache, and the rest from its beginning.
+                let first = start % capacity;
+                let (tail, head) = new.split_at(new.len().min((capacity - first) * token));
+                for (first, part) in [(first, tail), (0, head)] {
+                    let first = first * token * dtype.size();
+                    let place = row.get_mut(first..first + part.len() * dtype.size());
+                    kernels::narrow(dtype, part, place.ok_or_else(outside)?)
+                        .map_err(|error| error.to_string())?;
+                }
                 if index == 0 {
                     ends.push((start, end));
                 }
             }
-            cached[index] = cache;
         }
-        let [keys, values] = cached;
-        let each = capacity * token;
+        let (keys, values) = (&**keys, &**values);
         let sequences: Vec<_> = query
             .chunks_exact((query.len() / rows).max(1))
             .zip(&ends)
@@ -315,8 +323,10 @@ impl Call<'_> {
                 query,
                 start,
                 length,
+                dtype,
                 keys: &keys[row * each..(row + 1) * each],
                 values: &values[row * each..(row + 1) * each],
+                rows: capacity,
                 position_stride: token,
                 head_stride: dim,
             })

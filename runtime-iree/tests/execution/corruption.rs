@@ -2,6 +2,7 @@
 
 use crate::artifact::load;
 use crate::toy;
+use mlxcel_frontend::artifact::archive::{self, BLOCK};
 use mlxcel_frontend::artifact::{CONTRACT, MANIFEST, MODULE, WEIGHTS};
 use serde_json::{Value, json};
 use std::fs;
@@ -115,4 +116,102 @@ fn every_damaged_part_is_named() {
     }
     assert!(count >= 300, "{count} cases");
     load(folder).unwrap();
+}
+
+/// The parts as one file.
+fn packed(parts: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut file = Vec::new();
+    for (name, bytes) in parts {
+        file.extend(archive::header(name, bytes.len() as u64).unwrap());
+        file.extend_from_slice(bytes);
+        file.resize(file.len() + archive::fill(bytes.len() as u64), 0);
+    }
+    file.resize(file.len() + 2 * BLOCK, 0);
+    file
+}
+
+#[test]
+fn every_damage_to_one_file_is_refused() {
+    let Some(folder) = toy::artifact() else {
+        return;
+    };
+    // The manifest comes last.
+    let names = [MODULE, WEIGHTS, CONTRACT, MANIFEST];
+    let whole = names.map(|name| fs::read(folder.path().join(name)).unwrap());
+    let parts = |changed: &[(usize, &[u8])]| -> Vec<(&'static str, Vec<u8>)> {
+        let part = |index: usize| {
+            let change = changed.iter().find(|(at, _)| *at == index);
+            change.map_or(whole[index].clone(), |(_, bytes)| bytes.to_vec())
+        };
+        (0..names.len())
+            .map(|index| (names[index], part(index)))
+            .collect()
+    };
+    let pack = |parts: &[(&str, Vec<u8>)]| {
+        let parts: Vec<(&str, &[u8])> = parts
+            .iter()
+            .map(|(name, bytes)| (*name, &bytes[..]))
+            .collect();
+        packed(&parts)
+    };
+    let path = folder.path().join("one");
+    let good = pack(&parts(&[]));
+    fs::write(&path, &good).unwrap();
+    let runtime = load(&path).unwrap();
+    assert_eq!(runtime.vocabulary(), toy::VOCABULARY);
+    drop(runtime);
+    let mut count = 0;
+    let mut check = |name: &str, bytes: &[u8], expect: &str| {
+        fs::write(&path, bytes).unwrap();
+        let error = load(&path).err().map(|error| error.to_string());
+        let error = error.unwrap_or_else(|| panic!("{name}: loaded"));
+        assert!(
+            error.contains(expect),
+            "{name}: {expect} is not in: {error}"
+        );
+        assert!(
+            error.contains(&path.display().to_string()),
+            "{name}: {error}"
+        );
+        count += 1;
+    };
+    for (index, name) in names.into_iter().enumerate() {
+        let mut damages = blind(&whole[index]);
+        if name == MANIFEST {
+            damages.extend(edits(&whole[index]));
+        }
+        for (damage, bytes) in damages {
+            let file = match &bytes {
+                Some(bytes) => pack(&parts(&[(index, bytes)])),
+                None => {
+                    let mut parts = parts(&[]);
+                    parts.remove(index);
+                    pack(&parts)
+                }
+            };
+            // Without a manifest what is missing is the end.
+            let expect = match (name, &bytes) {
+                (MANIFEST, None) => CONTRACT,
+                _ => name,
+            };
+            check(&damage, &file, expect);
+        }
+    }
+    for (first, second) in [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3)] {
+        let swapped = [(first, &whole[second][..]), (second, &whole[first][..])];
+        check("swapped", &pack(&parts(&swapped)), "");
+    }
+    // Anything in the file itself: headers, what fills blocks, the end.
+    for place in (0..good.len()).step_by(good.len() / 200 + 1) {
+        let mut bytes = good.clone();
+        bytes[place] ^= 1 << (place % 8);
+        check(&format!("a bit flipped at {place}"), &bytes, "");
+    }
+    for length in (0..good.len()).step_by(good.len() / 50 + 1) {
+        check(&format!("cut to {length} bytes"), &good[..length], "");
+    }
+    check("longer", &[&good[..], b"x"].concat(), MANIFEST);
+    assert!(count >= 500, "{count} cases");
+    fs::write(&path, &good).unwrap();
+    load(&path).unwrap();
 }

@@ -400,6 +400,7 @@ pub(crate) fn artifact_of(state: State, faulty: bool) -> Option<tempfile::TempDi
             dtype: "f32".into(),
             shape: state.shape(),
             tokens_dim: matches!(state, State::Cache).then_some(1),
+            window: None,
         }],
         dispatches: 0,
         kernels: 0,

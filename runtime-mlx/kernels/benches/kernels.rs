@@ -8,7 +8,7 @@
 use mlxcel_ir::{Activation, DType, Mask, WeightData, WeightDecl, WeightFormat};
 use mlxcel_kernels::{
     Attention, Linear, Matrix, Pool, Sequence, attention, gated_linear, linear, linear_group,
-    rms_norm,
+    narrow, rms_norm,
 };
 use std::hint::black_box;
 use std::time::Instant;
@@ -247,23 +247,33 @@ fn attentions(pool: &Pool) -> Result<(), Failure> {
         slopes: &[],
         sinks: &[],
     };
-    for (tokens, length) in [(1, 128), (1, 1024), (1, 8192), (128, 128), (512, 512)] {
+    let lengths = [(1, 128), (1, 1024), (1, 8192), (128, 128), (512, 512)];
+    let dtypes = [DType::F32, DType::F16, DType::BF16];
+    for (dtype, (tokens, length)) in dtypes
+        .into_iter()
+        .flat_map(|dtype| lengths.map(|sizes| (dtype, sizes)))
+    {
         let query = vec![0.5; tokens * WIDTH];
-        let cache = vec![0.25; length * CACHED];
+        let mut cache = vec![0; length * CACHED * dtype.size()];
+        narrow(dtype, &vec![0.25; length * CACHED], &mut cache)?;
         let mut out = vec![0.0; tokens * WIDTH];
         let sequence = Sequence {
             query: &query,
             start: length - tokens,
             length,
+            dtype,
             keys: &cache,
             values: &cache,
+            rows: length,
             position_stride: CACHED,
             head_stride: 64,
         };
         let [median, least] = time(20, || {
             Ok(attention(pool, &layer, &[sequence], &mut [&mut out])?)
         })?;
-        println!("attention of {tokens} over {length}: {median:.3} ms median, {least:.3} ms least");
+        println!(
+            "attention of {tokens} over {length} {dtype}: {median:.3} ms median, {least:.3} ms least"
+        );
     }
     Ok(())
 }

@@ -4,8 +4,10 @@
 use crate::activation::{exp, tanh};
 use crate::attention::{Attention, Sequence};
 use crate::linear::{put_scratch, take_scratch};
+use crate::matrix::Element;
 use crate::rows::{largest, scale};
 use crate::simd::{Kernel, Simd};
+use crate::widen::{load, one};
 use std::ops::Range;
 
 /// Positions whose scores are held at once.
@@ -28,6 +30,8 @@ pub(crate) struct Attend<'a> {
     pub(crate) layer: &'a Attention<'a>,
     pub(crate) sequence: &'a Sequence<'a>,
     pub(crate) block: &'a Block,
+    /// The elements of keys and values.
+    pub(crate) element: Element,
     /// The sequence's output.
     pub(crate) to: *mut f32,
     /// Where unfinished rows go instead: `dim` sums of values, the largest score, the sum of
@@ -56,6 +60,21 @@ impl Kernel for Attend<'_> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
+        // SAFETY: passed on.
+        unsafe {
+            match self.element {
+                Element::F16 => self.block::<S, { Element::F16 as u8 }>(),
+                Element::BF16 => self.block::<S, { Element::BF16 as u8 }>(),
+                _ => self.block::<S, { Element::F32 as u8 }>(),
+            }
+        }
+    }
+}
+
+impl Attend<'_> {
+    /// The block over a cache whose element type is number `E` of [`Element`].
+    #[inline(always)]
+    unsafe fn block<S: Simd, const E: u8>(self) {
         let dim = self.layer.dim;
         let group = self.layer.heads / self.layer.kv_heads;
         let rows = self.block.queries.len() * group;
@@ -86,12 +105,15 @@ impl Kernel for Attend<'_> {
             }
             let mut first = self.block.positions.start;
             while first < self.block.positions.end {
-                let count = TILE.min(self.block.positions.end - first);
-                self.scores::<S>(space, first, count);
+                // Positions up to where the cache begins anew.
+                let row = first % self.sequence.rows;
+                let left = self.block.positions.end - first;
+                let count = TILE.min(left).min(self.sequence.rows - row);
+                self.scores::<S, E>(space, row, count);
                 for r in 0..rows {
                     self.weights::<S>(space, r, first, count);
                 }
-                self.values::<S>(space, first, count);
+                self.values::<S, E>(space, row, count);
                 first += count;
             }
             for r in 0..rows {
@@ -114,9 +136,7 @@ impl Kernel for Attend<'_> {
         }
         put_scratch(scratch);
     }
-}
 
-impl Attend<'_> {
     #[inline(always)]
     fn row_offset(&self, r: usize) -> usize {
         row_offset(self.layer, self.block, r)
@@ -151,55 +171,56 @@ impl Attend<'_> {
         Some(self.layer.sinks[head] - slope * self.position(r) as f32)
     }
 
-    /// The scores of `count` positions from `first` on, for every row.
+    /// The scores of `count` positions from row `first` of the cache on, for every row.
     #[inline(always)]
-    unsafe fn scores<S: Simd>(&self, space: Space, first: usize, count: usize) {
+    unsafe fn scores<S: Simd, const E: u8>(&self, space: Space, first: usize, count: usize) {
         let head = self.block.kv_head * self.sequence.head_stride;
         let stride = self.sequence.position_stride;
         // SAFETY: the keys have these positions; the space has the rows.
         unsafe {
-            let keys = self.sequence.keys.as_ptr().add(first * stride + head);
+            let first = (first * stride + head) * size::<E>();
+            let keys = self.sequence.keys.as_ptr().add(first);
             let mut r = 0;
             while r + 4 <= space.rows {
-                self.score_rows::<S, 4>(space, r, keys, count);
+                self.score_rows::<S, E, 4>(space, r, keys, count);
                 r += 4;
             }
             match space.rows - r {
-                3 => self.score_rows::<S, 3>(space, r, keys, count),
-                2 => self.score_rows::<S, 2>(space, r, keys, count),
-                1 => self.score_rows::<S, 1>(space, r, keys, count),
+                3 => self.score_rows::<S, E, 3>(space, r, keys, count),
+                2 => self.score_rows::<S, E, 2>(space, r, keys, count),
+                1 => self.score_rows::<S, E, 1>(space, r, keys, count),
                 _ => {}
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn score_rows<S: Simd, const R: usize>(
+    unsafe fn score_rows<S: Simd, const E: u8, const R: usize>(
         &self,
         space: Space,
         r: usize,
-        keys: *const f32,
+        keys: *const u8,
         count: usize,
     ) {
         let mut s = 0;
         // SAFETY: passed on.
         unsafe {
             while s + 2 <= count {
-                self.score_tile::<S, R, 2>(space, r, keys, s);
+                self.score_tile::<S, E, R, 2>(space, r, keys, s);
                 s += 2;
             }
             if s < count {
-                self.score_tile::<S, R, 1>(space, r, keys, s);
+                self.score_tile::<S, E, R, 1>(space, r, keys, s);
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn score_tile<S: Simd, const R: usize, const P: usize>(
+    unsafe fn score_tile<S: Simd, const E: u8, const R: usize, const P: usize>(
         &self,
         space: Space,
         r: usize,
-        keys: *const f32,
+        keys: *const u8,
         s: usize,
     ) {
         let dim = self.layer.dim;
@@ -207,12 +228,12 @@ impl Attend<'_> {
         // SAFETY: passed on.
         unsafe {
             let query = space.query.add(r * dim);
-            let keys = keys.add(s * stride);
+            let keys = keys.add(s * stride * size::<E>());
             let mut sums = [[S::splat(0.0); R]; P];
             let mut d = 0;
             while d + S::LANES <= dim {
                 for p in 0..P {
-                    let key = S::load(keys.add(p * stride + d));
+                    let key = load::<S, E>(keys.add((p * stride + d) * size::<E>()));
                     for i in 0..R {
                         sums[p][i] = S::fma(S::load(query.add(i * dim + d)), key, sums[p][i]);
                     }
@@ -234,7 +255,8 @@ impl Attend<'_> {
                 }
                 for i in 0..R {
                     for d in d..dim {
-                        scores[i] += *query.add(i * dim + d) * *keys.add(p * stride + d);
+                        let key = one(self.element, keys.add((p * stride + d) * size::<E>()));
+                        scores[i] += *query.add(i * dim + d) * key;
                     }
                     *space.scores.add((r + i) * TILE + s + p) = scores[i];
                 }
@@ -301,34 +323,35 @@ impl Attend<'_> {
         }
     }
 
-    /// Adds the values of `count` positions from `first` on, weighted, to every row.
+    /// Adds the values of `count` positions from row `first` of the cache on, weighted, to every row.
     #[inline(always)]
-    unsafe fn values<S: Simd>(&self, space: Space, first: usize, count: usize) {
+    unsafe fn values<S: Simd, const E: u8>(&self, space: Space, first: usize, count: usize) {
         let head = self.block.kv_head * self.sequence.head_stride;
         let stride = self.sequence.position_stride;
         // SAFETY: the values have these positions; the space has the rows.
         unsafe {
-            let values = self.sequence.values.as_ptr().add(first * stride + head);
+            let first = (first * stride + head) * size::<E>();
+            let values = self.sequence.values.as_ptr().add(first);
             let mut r = 0;
             while r + 4 <= space.rows {
-                self.value_rows::<S, 4>(space, r, values, count);
+                self.value_rows::<S, E, 4>(space, r, values, count);
                 r += 4;
             }
             match space.rows - r {
-                3 => self.value_rows::<S, 3>(space, r, values, count),
-                2 => self.value_rows::<S, 2>(space, r, values, count),
-                1 => self.value_rows::<S, 1>(space, r, values, count),
+                3 => self.value_rows::<S, E, 3>(space, r, values, count),
+                2 => self.value_rows::<S, E, 2>(space, r, values, count),
+                1 => self.value_rows::<S, E, 1>(space, r, values, count),
                 _ => {}
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn value_rows<S: Simd, const R: usize>(
+    unsafe fn value_rows<S: Simd, const E: u8, const R: usize>(
         &self,
         space: Space,
         r: usize,
-        values: *const f32,
+        values: *const u8,
         count: usize,
     ) {
         let dim = self.layer.dim;
@@ -339,18 +362,29 @@ impl Attend<'_> {
             let sums = space.sums.add(r * dim);
             let mut d = 0;
             while d + 2 * S::LANES <= dim {
-                self.value_tile::<S, R, 2>(sums.add(d), weights, values.add(d), count);
+                self.value_tile::<S, E, R, 2>(
+                    sums.add(d),
+                    weights,
+                    values.add(d * size::<E>()),
+                    count,
+                );
                 d += 2 * S::LANES;
             }
             while d + S::LANES <= dim {
-                self.value_tile::<S, R, 1>(sums.add(d), weights, values.add(d), count);
+                self.value_tile::<S, E, R, 1>(
+                    sums.add(d),
+                    weights,
+                    values.add(d * size::<E>()),
+                    count,
+                );
                 d += S::LANES;
             }
             for d in d..dim {
                 for i in 0..R {
                     let mut sum = *sums.add(i * dim + d);
                     for s in 0..count {
-                        sum += *weights.add(i * TILE + s) * *values.add(s * stride + d);
+                        let value = one(self.element, values.add((s * stride + d) * size::<E>()));
+                        sum += *weights.add(i * TILE + s) * value;
                     }
                     *sums.add(i * dim + d) = sum;
                 }
@@ -359,11 +393,11 @@ impl Attend<'_> {
     }
 
     #[inline(always)]
-    unsafe fn value_tile<S: Simd, const R: usize, const C: usize>(
+    unsafe fn value_tile<S: Simd, const E: u8, const R: usize, const C: usize>(
         &self,
         to: *mut f32,
         weights: *const f32,
-        values: *const f32,
+        values: *const u8,
         count: usize,
     ) {
         let dim = self.layer.dim;
@@ -379,7 +413,8 @@ impl Attend<'_> {
             for s in 0..count {
                 let mut value = [S::splat(0.0); C];
                 for c in 0..C {
-                    value[c] = S::load(values.add(s * stride + c * S::LANES));
+                    let at = s * stride + c * S::LANES;
+                    value[c] = load::<S, E>(values.add(at * size::<E>()));
                 }
                 for i in 0..R {
                     let weight = S::splat(*weights.add(i * TILE + s));
@@ -395,6 +430,12 @@ impl Attend<'_> {
             }
         }
     }
+}
+
+/// Bytes of the element type that is number `E` of [`Element`], of which caches have three.
+#[inline(always)]
+const fn size<const E: u8>() -> usize {
+    if E == Element::F32 as u8 { 4 } else { 2 }
 }
 
 /// Where row `r` of a block starts in queries and output.

@@ -2,8 +2,9 @@
 
 use crate::activation::Output;
 use crate::attend::{Attend, Block, merge};
-use crate::{Error, Pool, error, simd};
-use mlxcel_ir::Mask;
+use crate::matrix::Element;
+use crate::{Error, Pool, cache, error, simd};
+use mlxcel_ir::{DType, Mask};
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -52,10 +53,14 @@ pub struct Sequence<'a> {
     pub start: usize,
     /// Cached positions; with a causal mask at least `start + T`.
     pub length: usize,
-    /// Keys: position `s`, head `h`, element `d` at `s * position_stride + h * head_stride + d`.
-    pub keys: &'a [f32],
+    /// Element type of keys and values: f32, f16 or bf16.
+    pub dtype: DType,
+    /// Keys: element `d` of head `h` of row `r` is number `r * position_stride + h * head_stride + d`.
+    pub keys: &'a [u8],
     /// Values, laid out as the keys.
-    pub values: &'a [f32],
+    pub values: &'a [u8],
+    /// Rows of the cache: position `s` stands in row `s % rows`. What the queries see must fit.
+    pub rows: usize,
     /// Elements from one position to the next.
     pub position_stride: usize,
     /// Elements from one head to the next.
@@ -78,8 +83,10 @@ pub fn attention(
     let step = (ROWS / group).max(1);
     let mut tasks = 0;
     let mut longest = 0;
+    let mut elements = Vec::with_capacity(sequences.len());
     for (sequence, out) in sequences.iter().zip(outs.iter()) {
-        let tokens = check_sequence(layer, sequence)?;
+        let (tokens, element) = check_sequence(layer, sequence)?;
+        elements.push(element);
         error::length("an output of attention", out.len(), sequence.query.len())?;
         tasks += tokens.div_ceil(step) * layer.kv_heads;
         longest = longest.max(sequence.length);
@@ -130,6 +137,7 @@ pub fn attention(
                 layer,
                 sequence: &sequences[block.sequence],
                 block,
+                element: elements[block.sequence],
                 to: outs[block.sequence].at(0),
                 partial: (chunks > 1).then(|| partial.at(i * rows * row_size)),
             };
@@ -210,11 +218,15 @@ fn check_layer(layer: &Attention<'_>) -> Result<(), Error> {
     error::parameter(layer.window != Some(0), "the window", 0, "at least 1")
 }
 
-/// Checks a sequence and gives its number of queries.
-fn check_sequence(layer: &Attention<'_>, sequence: &Sequence<'_>) -> Result<usize, Error> {
+/// Checks a sequence and gives its number of queries and the elements of its cache.
+fn check_sequence(
+    layer: &Attention<'_>,
+    sequence: &Sequence<'_>,
+) -> Result<(usize, Element), Error> {
     let width = layer.heads * layer.dim;
     let tokens = sequence.query.len() / width;
     error::length("the query", sequence.query.len(), tokens * width)?;
+    let element = cache::element(sequence.dtype)?;
     let end = sequence.start.checked_add(tokens);
     error::parameter(
         end.is_some_and(|end| layer.mask != Mask::Causal || end <= sequence.length),
@@ -222,22 +234,32 @@ fn check_sequence(layer: &Attention<'_>, sequence: &Sequence<'_>) -> Result<usiz
         sequence.length,
         "at least start + T of a causal sequence",
     )?;
-    let needed = if sequence.length == 0 {
-        Some(0)
-    } else {
-        let position = (sequence.length - 1).checked_mul(sequence.position_stride);
-        let head = (layer.kv_heads - 1).checked_mul(sequence.head_stride);
-        position
-            .zip(head)
-            .and_then(|(position, head)| position.checked_add(head)?.checked_add(layer.dim))
+    let seen = visible(layer, sequence, &(0..tokens)).len();
+    error::parameter(
+        seen <= sequence.rows && sequence.rows > 0,
+        "the rows of the cache",
+        sequence.rows,
+        "as many as the positions that the queries see",
+    )?;
+    let rows = sequence.length.min(sequence.rows);
+    let needed = match rows.checked_sub(1) {
+        None => Some(0),
+        Some(last) => {
+            let position = last.checked_mul(sequence.position_stride);
+            let head = (layer.kv_heads - 1).checked_mul(sequence.head_stride);
+            position
+                .zip(head)
+                .and_then(|(position, head)| position.checked_add(head)?.checked_add(layer.dim))
+                .and_then(|numbers| numbers.checked_mul(element.size()))
+        }
     };
     for (what, slice) in [("the keys", sequence.keys), ("the values", sequence.values)] {
         error::parameter(
             needed.is_some_and(|needed| needed <= slice.len()),
             what,
-            format!("a slice of {} elements", slice.len()),
+            format!("a slice of {} bytes", slice.len()),
             "long enough for the length, heads and strides of the cache",
         )?;
     }
-    Ok(tokens)
+    Ok((tokens, element))
 }

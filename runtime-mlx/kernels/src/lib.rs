@@ -21,6 +21,7 @@
 mod activation;
 mod attend;
 mod attention;
+mod cache;
 mod convolution;
 mod dot;
 mod error;
@@ -42,6 +43,7 @@ mod widen;
 
 pub use activation::{activate, gated};
 pub use attention::{Attention, Sequence, attention};
+pub use cache::{narrow, widen};
 pub use convolution::{Convolution, causal_convolution};
 pub use error::Error;
 pub use experts::{Experts, expert_linear};

@@ -2,8 +2,9 @@
 
 mod support;
 
-use mlxcel_ir::Mask;
-use mlxcel_kernels::{Attention, Pool, Sequence, attention};
+use half::{bf16, f16};
+use mlxcel_ir::{DType, Mask};
+use mlxcel_kernels::{Attention, Pool, Sequence, attention, narrow};
 use proptest::prelude::*;
 use support::{Random, pools, relative_error};
 
@@ -39,9 +40,11 @@ fn expect(layer: &Attention<'_>, sequence: &Sequence<'_>) -> Vec<f64> {
         for head in 0..layer.heads {
             let query = &sequence.query[(t * layer.heads + head) * layer.dim..][..layer.dim];
             let kv = head / (layer.heads / layer.kv_heads) * sequence.head_stride;
-            let row = |slice: &'_ [f32], s: usize| -> Vec<f64> {
-                let row = &slice[s * sequence.position_stride + kv..][..layer.dim];
-                row.iter().map(|value| f64::from(*value)).collect()
+            let row = |slice: &'_ [u8], s: usize| -> Vec<f64> {
+                let first = s % sequence.rows * sequence.position_stride + kv;
+                let numbers = first..first + layer.dim;
+                let number = |at| number(sequence.dtype, slice, at);
+                numbers.map(number).collect()
             };
             let scores = (first..end).map(|s| {
                 let keys = row(sequence.keys, s);
@@ -75,33 +78,57 @@ fn expect(layer: &Attention<'_>, sequence: &Sequence<'_>) -> Vec<f64> {
     out
 }
 
-/// Sequences of `(start, tokens)` with both layouts of the cache.
+/// Number `at` of a cache.
+fn number(dtype: DType, bytes: &[u8], at: usize) -> f64 {
+    let size = dtype.size();
+    let bytes = &bytes[at * size..(at + 1) * size];
+    let half = || u16::from_le_bytes([bytes[0], bytes[1]]);
+    f64::from(match dtype {
+        DType::F16 => f16::from_bits(half()).to_f32(),
+        DType::BF16 => bf16::from_bits(half()).to_f32(),
+        _ => f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
+    })
+}
+
+/// Sequences of `(start, tokens)` with both layouts of the cache, all element types, and, where a window
+/// bounds what is seen, rows that are used again.
 fn check(layer: &Attention<'_>, sequences: &[(usize, usize)], random: &mut Random) {
-    for by_position in [true, false] {
+    let forms = [
+        (DType::F32, true, false),
+        (DType::F32, false, true),
+        (DType::F16, true, true),
+        (DType::BF16, false, false),
+    ];
+    for (dtype, by_position, again) in forms {
         let data: Vec<_> = sequences
             .iter()
             .map(|&(start, tokens)| {
                 let length = start + tokens;
-                let size = (length + 2) * layer.kv_heads * layer.dim;
+                let rows = match layer.window {
+                    Some(window) if again => length.min(window + tokens - 1),
+                    _ => length + 2,
+                };
                 let query = random.numbers(tokens * layer.heads * layer.dim);
                 let query: Vec<f32> = query.iter().map(|value| 4.0 * value).collect();
-                (
-                    start,
-                    length,
-                    query,
-                    random.numbers(size),
-                    random.numbers(size),
-                )
+                let mut cache = || {
+                    let numbers = random.numbers(rows * layer.kv_heads * layer.dim);
+                    let mut bytes = vec![0; numbers.len() * dtype.size()];
+                    narrow(dtype, &numbers, &mut bytes).expect("as many bytes");
+                    bytes
+                };
+                (start, length, rows, query, cache(), cache())
             })
             .collect();
         let sequences: Vec<_> = data
             .iter()
-            .map(|(start, length, query, keys, values)| Sequence {
+            .map(|(start, length, rows, query, keys, values)| Sequence {
                 query,
                 start: *start,
                 length: *length,
+                dtype,
                 keys,
                 values,
+                rows: *rows,
                 position_stride: if by_position {
                     layer.kv_heads * layer.dim
                 } else {
@@ -110,7 +137,7 @@ fn check(layer: &Attention<'_>, sequences: &[(usize, usize)], random: &mut Rando
                 head_stride: if by_position {
                     layer.dim
                 } else {
-                    (length + 2) * layer.dim
+                    rows * layer.dim
                 },
             })
             .collect();
@@ -126,7 +153,7 @@ fn check(layer: &Attention<'_>, sequences: &[(usize, usize)], random: &mut Rando
                 let threads = pool.threads();
                 assert!(
                     error < 2e-6,
-                    "{error:e} {} {threads} {layer:?}",
+                    "{error:e} {} {threads} {dtype} {layer:?}",
                     pool.form()
                 );
             }
@@ -190,12 +217,15 @@ fn long_caches_are_shared_among_threads() {
 fn ill_shaped_arguments_are_errors() {
     let pool = Pool::new(1).expect("one thread");
     let numbers = vec![0.0; 10 * 64];
+    let bytes = vec![0; 10 * 64 * 4];
     let good = Sequence {
         query: &numbers[..2 * 192],
         start: 3,
         length: 5,
-        keys: &numbers,
-        values: &numbers,
+        dtype: DType::F32,
+        keys: &bytes,
+        values: &bytes,
+        rows: usize::MAX,
         position_stride: 64,
         head_stride: 32,
     };
@@ -216,7 +246,13 @@ fn ill_shaped_arguments_are_errors() {
             ..good
         },
         Sequence {
-            keys: &numbers[..5 * 64 - 1],
+            keys: &bytes[..(5 * 64 - 1) * 4],
+            ..good
+        },
+        Sequence { rows: 4, ..good },
+        Sequence { rows: 0, ..good },
+        Sequence {
+            dtype: DType::I32,
             ..good
         },
         Sequence {

@@ -150,19 +150,21 @@ fn attend(
             k.get(range.clone()).ok_or("keys are missing")?,
             v.get(range).ok_or("values are missing")?,
         ];
-        HostCache::append(&mut parts, cache.row(), start, rows)?;
-        held.push((start, end, cache.row(), parts));
+        cache.append(&mut parts, start, rows)?;
+        held.push((start, end, cache, parts));
     }
     let sequences: Vec<kernels::Sequence<'_>> = held
         .iter()
         .zip(q.chunks_exact(query))
-        .map(|((start, length, row, parts), query)| kernels::Sequence {
+        .map(|((start, length, cache, parts), query)| kernels::Sequence {
             query,
             start: *start,
             length: *length,
+            dtype: cache.dtype(),
             keys: &parts[0],
             values: &parts[1],
-            position_stride: *row,
+            rows: usize::MAX,
+            position_stride: cache.row(),
             head_stride: layer.dim,
         })
         .collect();

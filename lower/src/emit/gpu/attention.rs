@@ -6,7 +6,6 @@
 
 use super::code::{Code, LANES, Memory, Value};
 use super::rows::Norm;
-use crate::emit::element::Element;
 use mlxcel_ir::Pairing;
 
 /// Threads of a workgroup.
@@ -140,6 +139,19 @@ pub(super) fn write(code: &mut Code, shape: &Shape, buffers: &Buffers) {
     let new_value: Vec<Value> = (0..stripes)
         .map(|stripe| load_stripe(code, &buffers.v, new_row, stripe))
         .collect();
+    // As the cache has them: what a token reads of itself is what later tokens read of it.
+    let [kept_key, kept_value] = [&new_key, &new_value].map(|new| -> Vec<Value> {
+        let kept = new
+            .iter()
+            .map(|&numbers| code.narrow(numbers, &buffers.keys, RUN));
+        kept.collect()
+    });
+    let [new_key, new_value] = [&kept_key, &kept_value].map(|kept| -> Vec<Value> {
+        let numbers = kept
+            .iter()
+            .map(|&kept| code.widen(kept, &buffers.keys, RUN));
+        numbers.collect()
+    });
     let scale = code.float(shape.scale);
     let scale = code.broadcast(scale, RUN);
     for q in &mut q {
@@ -158,14 +170,15 @@ pub(super) fn write(code: &mut Code, shape: &Shape, buffers: &Buffers) {
     let head_offset = code.multiply(kv_head, shape.width);
     let cache_row = code.add(cache_row, head_offset);
     code.when(appends, |code| {
-        let offset = code.multiply(start, stride);
+        let place = place_of(code, shape, start);
+        let offset = code.multiply(place, stride);
         let to = code.add(cache_row, offset);
         let to = code.add(to, part);
-        for (new, cache) in [(&new_key, &buffers.keys), (&new_value, &buffers.values)] {
-            for (stripe, &numbers) in new.iter().enumerate() {
+        for (new, cache) in [(&kept_key, &buffers.keys), (&kept_value, &buffers.values)] {
+            for (stripe, &kept) in new.iter().enumerate() {
                 let offset = code.index(stripe * STRIPE);
                 let at = code.add(to, offset);
-                code.store_vector(numbers, cache, at, RUN);
+                code.store_vector(kept, cache, at, RUN);
             }
         }
     });
@@ -197,7 +210,8 @@ pub(super) fn write(code: &mut Code, shape: &Shape, buffers: &Buffers) {
         // Where there is none, the last one is read and does not count.
         let last = code.arith("subi", start, one, "index");
         let position = code.arith("minui", position, last, "index");
-        let offset = code.multiply(position, stride);
+        let place = place_of(code, shape, position);
+        let offset = code.multiply(place, stride);
         let at = code.add(cache_row, offset);
         let at = code.add(at, part);
         let gathered = Gathered::from(gathered);
@@ -226,7 +240,15 @@ pub(super) fn write(code: &mut Code, shape: &Shape, buffers: &Buffers) {
 fn load_stripe(code: &mut Code, memory: &Memory, at: Value, stripe: usize) -> Value {
     let offset = code.index(stripe * STRIPE);
     let at = code.add(at, offset);
-    code.load_vector(memory, at, RUN)
+    code.load_floats(memory, at, RUN)
+}
+
+/// The row of the cache that a position has.
+fn place_of(code: &mut Code, shape: &Shape, position: Value) -> Value {
+    match shape.window.or(shape.chunk) {
+        Some(_) => code.remainder(position, shape.capacity.max(1)),
+        None => position,
+    }
 }
 
 /// The first position that the new token at `start` sees.
@@ -507,5 +529,3 @@ fn combine(code: &mut Code, shape: &Shape, buffers: &Buffers, own: &Gathered, ou
     });
 }
 
-/// The element type of all buffers but `start` and the sinks.
-pub(super) const ELEMENT: Element = Element::F32;

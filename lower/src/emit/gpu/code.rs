@@ -207,11 +207,27 @@ impl Code {
     /// `count` elements as a vector of `f32`, as [`Code::load_vector`].
     pub(super) fn load_floats(&mut self, memory: &Memory, at: Value, count: usize) -> Value {
         let value = self.load_vector(memory, at, count);
+        self.widen(value, memory, count)
+    }
+
+    /// A vector of `count` elements of `memory` as `f32`.
+    pub(super) fn widen(&mut self, value: Value, memory: &Memory, count: usize) -> Value {
         let name = memory.element.name();
         match memory.element {
             Element::F32 => value,
             _ => self.value(format_args!(
                 "arith.extf {value} : vector<{count}x{name}> to vector<{count}xf32>"
+            )),
+        }
+    }
+
+    /// A vector of `count` `f32` as elements of `memory`, rounded to the nearest.
+    pub(super) fn narrow(&mut self, value: Value, memory: &Memory, count: usize) -> Value {
+        let name = memory.element.name();
+        match memory.element {
+            Element::F32 => value,
+            _ => self.value(format_args!(
+                "arith.truncf {value} : vector<{count}xf32> to vector<{count}x{name}>"
             )),
         }
     }

@@ -242,12 +242,15 @@ impl Group<'_> {
     }
 
     fn store(&mut self, view: &str, at: usize, value: Number) {
-        let memory = self.views[view].memory;
-        let bytes = match value {
-            Float(number) => number.to_le_bytes(),
-            other => (other.integer() as i32).to_le_bytes(),
+        let view = &self.views[view];
+        let bytes = match (value, view.element.as_str()) {
+            (Float(number), "bf16") => bf16::from_f32(number).to_le_bytes().to_vec(),
+            (Float(number), "f16") => f16::from_f32(number).to_le_bytes().to_vec(),
+            (Float(number), _) => number.to_le_bytes().to_vec(),
+            (other, _) => (other.integer() as i32).to_le_bytes().to_vec(),
         };
-        self.memory[memory][at * 4..(at + 1) * 4].copy_from_slice(&bytes);
+        let place = at * bytes.len()..(at + 1) * bytes.len();
+        self.memory[view.memory][place].copy_from_slice(&bytes);
     }
 
     /// The result of an operation for one thread, if it has one.
@@ -309,6 +312,13 @@ impl Group<'_> {
             }
             "arith.select" => operands[if operands[0].integer() != 0 { 1 } else { 2 }].clone(),
             "arith.extf" | "arith.index_cast" => operands[0].clone(),
+            "arith.truncf" => {
+                let round = match words.last() {
+                    Some(ty) if ty.contains("bf16") => |x: &f32| bf16::from_f32(*x).to_f32(),
+                    _ => |x: &f32| f16::from_f32(*x).to_f32(),
+                };
+                Floats(operands[0].floats().iter().map(round).collect())
+            }
             "arith.uitofp" | "arith.sitofp" => match &operands[0] {
                 Integers(numbers) => Floats(numbers.iter().map(|&number| number as f32).collect()),
                 other => Float(other.integer() as f32),

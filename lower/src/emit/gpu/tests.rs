@@ -81,6 +81,16 @@ fn check(
     starts: &[i32],
     build: &dyn Fn(&mut Builder) -> Result<(), BuildError>,
 ) {
+    check_rotating(name, [capacity; 2], starts, build);
+}
+
+/// As [`check`], with a cache of so many rows where the interpreter has one of `capacity` tokens.
+fn check_rotating(
+    name: &str,
+    [capacity, places]: [usize; 2],
+    starts: &[i32],
+    build: &dyn Fn(&mut Builder) -> Result<(), BuildError>,
+) {
     let mut builder = Builder::new(name);
     build(&mut builder).unwrap();
     let graph = builder.finish();
@@ -88,7 +98,7 @@ fn check(
     let bindings = Bindings::new()
         .with(Symbol::B, rows)
         .with(Symbol::S, capacity);
-    let kernel = Kernel::new(graph.clone(), capacity).unwrap_or_else(|| panic!("{name}: no piece"));
+    let kernel = Kernel::new(graph.clone(), places).unwrap_or_else(|| panic!("{name}: no piece"));
     let written = write(&kernel).unwrap_or_else(|| panic!("{name}: no kernel"));
     assert!(
         executable("kernel", &kernel, 32)
@@ -131,13 +141,25 @@ fn check(
     }
     let mut states = States::new(&graph);
     let first_state = buffers.len();
-    let mut cached = Vec::new();
+    let (mut cached, mut before) = (Vec::new(), Vec::new());
     for state in &graph.states {
         for &part in state.parts() {
             let sizes = state.buffer(part).sizes(&bindings).unwrap();
             let numbers = noise(sizes.iter().product(), 7 + cached.len() as u32);
-            buffers.push(floats(DType::F32, &numbers));
+            let numbers = floats_of(state.dtype, &floats(state.dtype, &numbers));
+            let width = numbers.len() / rows / capacity;
+            // Each place has the latest position before the row's start that is its.
+            let mut placed = vec![0.0; rows * places * width];
+            for (row, &start) in starts.iter().enumerate() {
+                for position in 0..if places == capacity { capacity } else { start as usize } {
+                    let from = (row * capacity + position) * width;
+                    let to = (row * places + position % places) * width;
+                    placed[to..to + width].copy_from_slice(&numbers[from..from + width]);
+                }
+            }
+            buffers.push(floats(state.dtype, &placed));
             cached.push(numbers);
+            before.push(placed);
         }
     }
     let first_output = buffers.len();
@@ -188,30 +210,38 @@ fn check(
         return;
     };
     // The new rows, and only these, are in the caches.
-    for (part, before) in cached.iter().enumerate() {
-        let after: &[u8] = &buffers[first_state + part];
-        let width = before.len() / rows / capacity;
+    for (part, before) in before.iter().enumerate() {
+        let dtype = graph.states[0].dtype;
+        let after = floats_of(dtype, &buffers[first_state + part]);
+        let width = before.len() / rows / places;
         let (value, turned) = (node.operands[1 + part], part == 0 && graph.nodes.len() > 1);
         let new: Vec<f32> = match turned {
             // The definition of what is appended: the same piece without its end.
             true => keys(&graph, &source, &bindings, &inputs),
-            false => floats_of(&inputs[value.0 as usize].1.bytes),
+            false => floats_of(DType::F32, &inputs[value.0 as usize].1.bytes),
         };
+        let new = floats_of(dtype, &floats(dtype, &new));
         for (row, &start) in starts.iter().enumerate() {
-            for position in 0..capacity {
-                let at = (row * capacity + position) * width;
-                let found = floats_of(&after[at * 4..(at + width) * 4]);
-                let is_new = position == start as usize;
+            for place in 0..places {
+                let at = (row * places + place) * width;
+                let found = &after[at..at + width];
+                let is_new = place == start as usize % places;
                 let expect = match is_new {
                     true => &new[row * width..(row + 1) * width],
                     false => &before[at..at + width],
                 };
                 // Turned keys are computed; everything else is copied.
-                let allowed = if turned && is_new { 1e-5 } else { 0.0 };
+                let rounding = match dtype {
+                    DType::F32 => 1e-5,
+                    DType::F16 => 1.0 / 1024.0,
+                    _ => 1.0 / 128.0,
+                };
+                let allowed = if turned && is_new { rounding } else { 0.0 };
                 for (found, expect) in found.iter().zip(expect) {
+                    let size = expect.abs().max(1.0);
                     assert!(
-                        (found - expect).abs() <= allowed,
-                        "{name}: the cache at {position} has {found}, not {expect}"
+                        (found - expect).abs() <= allowed * size,
+                        "{name}: the cache at {place} has {found}, not {expect}"
                     );
                 }
             }
@@ -219,11 +249,13 @@ fn check(
     }
 }
 
-fn floats_of(bytes: &[u8]) -> Vec<f32> {
-    let fours = bytes.chunks(4);
-    fours
-        .map(|four| f32::from_le_bytes(four.try_into().unwrap()))
-        .collect()
+fn floats_of(dtype: DType, bytes: &[u8]) -> Vec<f32> {
+    let number = |bytes: &[u8]| match dtype {
+        DType::BF16 => half::bf16::from_le_bytes(bytes.try_into().unwrap()).to_f32(),
+        DType::F16 => half::f16::from_le_bytes(bytes.try_into().unwrap()).to_f32(),
+        _ => f32::from_le_bytes(bytes.try_into().unwrap()),
+    };
+    bytes.chunks(dtype.size()).map(number).collect()
 }
 
 /// The keys that the attention at the end of `graph` appends.
@@ -273,6 +305,10 @@ fn fill(
     let start = builder.input("start", TensorType::new(DType::I32, [Dim::Fixed(rows)]));
     let id = builder.state(state.clone());
     for (name, value, part) in [("a", k, StatePart::Key), ("b", v, StatePart::Value)] {
+        let value = match state.dtype {
+            DType::F32 => value,
+            dtype => builder.convert(value, dtype).unwrap(),
+        };
         let appended = builder.cache_append(value, start, id, part).unwrap();
         builder.output(name, appended);
     }
@@ -468,6 +504,9 @@ fn attention() {
         sinks: bool,
         /// How many numbers of a head turn, how, and whether heads are normed before.
         turn: Option<(usize, Pairing, bool)>,
+        dtype: DType,
+        /// Rows of the cache.
+        places: usize,
     }
     let case = |heads, width| Case {
         heads,
@@ -477,6 +516,8 @@ fn attention() {
         softcap: None,
         sinks: false,
         turn: None,
+        dtype: DType::F32,
+        places: 150,
     };
     let cases = [
         case([4, 2], 64),
@@ -485,6 +526,22 @@ fn attention() {
             window: Some(40),
             softcap: Some(2.0),
             ..case([2, 1], 32)
+        },
+        Case {
+            window: Some(40),
+            places: 41,
+            ..case([2, 1], 32)
+        },
+        Case {
+            chunk: Some(16),
+            places: 16,
+            dtype: DType::F16,
+            ..case([2, 2], 32)
+        },
+        Case {
+            turn: Some((64, Pairing::Half, true)),
+            dtype: DType::BF16,
+            ..case([4, 2], 64)
         },
         Case {
             chunk: Some(16),
@@ -509,7 +566,7 @@ fn attention() {
         for starts in [&[0][..], &[1], &[70, 0, 130]] {
             let name = format!("attention {number} at {starts:?}");
             let rows = starts.len();
-            check(&name, 150, starts, &|b| {
+            check_rotating(&name, [150, case.places], starts, &|b| {
                 let [heads, kv_heads] = case.heads;
                 let width = case.width;
                 let q = input(b, "q", &[rows, 1, heads, width]);
@@ -523,7 +580,7 @@ fn attention() {
                     heads: kv_heads,
                     key_dim: width,
                     value_dim: width,
-                    dtype: DType::F32,
+                    dtype: case.dtype,
                 });
                 let (mut q, mut k) = (q, k);
                 if let Some((dims, pairing, normed)) = case.turn {
