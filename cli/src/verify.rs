@@ -9,8 +9,10 @@ use crate::failure::{Reported, Usage};
 use crate::output;
 use crate::progress::Spinner;
 use clap::{Args, ValueEnum};
+use mlxcel_frontend::Model;
 use mlxcel_frontend::artifact::is_artifact;
 use mlxcel_ir::DType;
+use mlxcel_oracle::case::{self, Case};
 use mlxcel_oracle::{Backend, Fault, Report, Verdict, VerifyOptions, html, verify_model};
 use std::path::{Path, PathBuf};
 
@@ -29,9 +31,10 @@ use std::path::{Path, PathBuf};
     mlxcel verify ./demo --tokens 1,2,3 --json > report.json\n  \
     mlxcel verify ./demo --text-file novel.txt --limit 2048 --html report.html\n  \
     mlxcel verify ./demo --level nodes\n  \
-    mlxcel verify smollm2-cpu --source ./SmolLM2-135M-Instruct")]
+    mlxcel verify smollm2-cpu --source ./SmolLM2-135M-Instruct\n  \
+    mlxcel verify ./faults/kernels.mxg")]
 pub(crate) struct Arguments {
-    /// A model folder, a .gguf file, or a compiled artifact.
+    /// A model folder, a .gguf file, a compiled artifact, or a case (.mxg) that was written with --repro.
     model: PathBuf,
     /// The model that an artifact was compiled from.
     #[arg(long, value_name = "MODEL")]
@@ -76,6 +79,9 @@ pub(crate) struct Arguments {
     /// Element type of the caches of all executions, the interpreter included: f32, f16 or bf16.
     #[arg(long, value_name = "DTYPE", value_parser = cache_dtype)]
     kv_dtype: Option<DType>,
+    /// Where to write a node at fault as a case of its own, which `verify` of that file runs again.
+    #[arg(long, value_name = "FOLDER")]
+    repro: Option<PathBuf>,
     #[command(flatten)]
     changes: ChangeArguments,
     /// Perturb a weight that one backend sees, to test this command.
@@ -129,27 +135,19 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let model = arguments.model.display();
         return Err(Usage(format!("{model}: --source and --device are for artifacts")).into());
     }
+    if arguments
+        .model
+        .extension()
+        .is_some_and(|extension| extension == "mxg")
+    {
+        return again(&arguments.model);
+    }
     let spinner = Spinner::new(format!("loading {}", arguments.model.display()));
     let model = arguments.changes.load(&arguments.model)?;
-    let mut tokens = match (&arguments.prompt, &arguments.text_file) {
-        (Some(prompt), _) => Some(model.text()?.encode(prompt, true)?),
-        (_, Some(file)) => Some(model.text()?.encode(&read(file)?, true)?),
-        _ => arguments.tokens.clone(),
-    };
-    if arguments.text_file.is_some()
-        && let Some(tokens) = &mut tokens
-    {
-        tokens.truncate(arguments.limit);
-    }
-    if let Some([]) = tokens.as_deref() {
-        return Err(Usage("the prompt has no tokens; give at least one".into()).into());
-    }
+    let (tokens, chunk) = tokens(arguments, &model)?.unzip();
     let options = VerifyOptions {
         tokens,
-        chunk: arguments
-            .text_file
-            .is_some()
-            .then_some(arguments.chunk.max(1)),
+        chunk: chunk.flatten(),
         nodes: arguments.level == Level::Nodes,
         backends: arguments
             .backends
@@ -163,9 +161,63 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let report = verify_model(&model, &options, &|stage| {
         spinner.say(format!("verifying: {stage}"))
     });
-    let report = report.map_err(|error| NotRun(mlxcel_oracle::known::full(&error)))?;
+    let mut report = report.map_err(|error| NotRun(mlxcel_oracle::known::full(&error)))?;
     drop(spinner);
+    if let Some(folder) = &arguments.repro {
+        keep(folder, &mut report)?;
+    }
     tell(arguments, &report)
+}
+
+/// The tokens to run, and how many at a time if not all; `None` if none were chosen.
+fn tokens(
+    arguments: &Arguments,
+    model: &Model,
+) -> anyhow::Result<Option<(Vec<u32>, Option<usize>)>> {
+    let (tokens, chunk) = match (&arguments.prompt, &arguments.text_file, &arguments.tokens) {
+        (Some(prompt), _, _) => (model.text()?.encode(prompt, true)?, None),
+        (_, Some(file), _) => {
+            let mut tokens = model.text()?.encode(&read(file)?, true)?;
+            tokens.truncate(arguments.limit);
+            (tokens, Some(arguments.chunk.max(1)))
+        }
+        (_, _, Some(tokens)) => (tokens.clone(), None),
+        _ => return Ok(None),
+    };
+    match tokens.is_empty() {
+        true => Err(Usage("the prompt has no tokens; give at least one".into()).into()),
+        false => Ok(Some((tokens, chunk))),
+    }
+}
+
+/// Writes the cases of a report.
+fn keep(folder: &Path, report: &mut Report) -> Result<(), NotRun> {
+    let wrong = |error: &dyn std::error::Error| NotRun(error.to_string());
+    for finding in &mut report.findings {
+        let Some(case) = &finding.case else { continue };
+        std::fs::create_dir_all(folder).map_err(|error| wrong(&error))?;
+        let file = folder.join(format!("{}.mxg", finding.execution));
+        case.write(&file).map_err(|error| wrong(&error))?;
+        finding.again = Some(format!("mlxcel verify {}", file.display()));
+    }
+    Ok(())
+}
+
+/// Runs a case on every execution.
+fn again(file: &Path) -> anyhow::Result<()> {
+    let case = Case::read(file).map_err(|error| Usage(error.to_string()))?;
+    let spinner = Spinner::new(format!("verifying {}", file.display()));
+    let trials = case.trials();
+    drop(spinner);
+    let trials = trials.map_err(|error| NotRun(mlxcel_oracle::known::full(&error)))?;
+    for trial in &trials {
+        output::line(&trial.to_string())?;
+    }
+    match case::code(&trials) {
+        0 => Ok(()),
+        1 => Err(Reported.into()),
+        _ => Err(NotRun("an execution did not run".into()).into()),
+    }
 }
 
 /// Tells a report; fails if its verdict is bad.

@@ -16,29 +16,40 @@ pub fn steps() -> Vec<Step> {
     steps
 }
 
-/// The first of `steps`, run one after the other, after which the interpreter in f32 is no longer within
-/// the bounds of the case; `None` where all are right.
+/// The first of `steps`, run one after the other, after which `right` no longer holds of the graph; `None`
+/// where it always does.
+pub fn first(
+    graph: &Graph,
+    bindings: &Bindings,
+    steps: &[Step],
+    right: &dyn Fn(&Graph) -> bool,
+) -> Option<&'static str> {
+    let mut graph = graph.clone();
+    for (name, step) in steps {
+        graph = step(&graph, bindings);
+        if !right(&graph) {
+            return Some(name);
+        }
+    }
+    None
+}
+
+/// The first of `steps` after which the interpreter in f32 is no longer within the bounds of the case.
 ///
 /// # Errors
 /// If the case itself cannot be interpreted. A graph that a pass leaves illegal is that pass's fault.
 pub fn first_wrong(case: &Case, steps: &[Step]) -> Result<Option<&'static str>, ExecutionError> {
     let standard = case.standard()?;
-    let mut graph = case.graph.clone();
-    for (name, step) in steps {
+    // Inputs and weights follow from their names, of which a pass may drop some but changes none.
+    let right = |graph: &Graph| {
         let changed = Case {
-            graph: step(&graph, &case.bindings),
+            graph: graph.clone(),
             ..case.clone()
         };
-        // Inputs and weights follow from their names, of which a pass may drop some but changes none.
-        let right = changed
-            .run(&ReferenceExecution::F32)
-            .is_ok_and(|observed| standard.worst(&observed).is_none_or(|worst| worst.within()));
-        if !right {
-            return Ok(Some(name));
-        }
-        graph = changed.graph;
-    }
-    Ok(None)
+        let observed = changed.run(&ReferenceExecution::F32);
+        observed.is_ok_and(|observed| standard.worst(&observed).is_none_or(|worst| worst.within()))
+    };
+    Ok(first(&case.graph, &case.bindings, steps, &right))
 }
 
 #[cfg(test)]

@@ -70,6 +70,8 @@ pub struct Distribution {
     pub max_divergence: f64,
     /// Share of positions whose most likely token is the reference's.
     pub same_top: f64,
+    /// The first position whose most likely token is another.
+    pub divergence: Option<Divergence>,
     /// Mean share of the reference's five most likely tokens that are among the five of `x`.
     pub top5_overlap: f64,
     /// Root mean square of the difference of the next token's log-probability, in nats.
@@ -86,6 +88,18 @@ pub struct Distribution {
     pub histogram: Vec<usize>,
 }
 
+/// Where another token is the most likely one: from here on, a text that takes the most likely token each time
+/// is another text.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Divergence {
+    /// The position, from 0.
+    pub position: usize,
+    /// By how much the reference's most likely token is ahead of its second, in nats.
+    pub margin: f64,
+    /// By how much `x` moves the two tokens towards each other, in nats: more than the margin.
+    pub error: f64,
+}
+
 /// Bins of [`Distribution::histogram`]: decimal exponents from -16 to 0.
 const BINS: usize = 17;
 
@@ -96,7 +110,8 @@ pub struct Positions(Vec<Position>);
 #[derive(Clone, Copy, Debug)]
 struct Position {
     divergence: f64,
-    same_top: bool,
+    /// Margin and error of [`Divergence`], where the most likely token is another.
+    other: Option<[f64; 2]>,
     overlap: f64,
     /// Log-probabilities of the next token, where there is one: of `x`, and of the reference.
     next: Option<[f64; 2]>,
@@ -119,9 +134,16 @@ impl Positions {
                 let place = token as usize;
                 Some([x.get(place)? - x_norm, r.get(place)? - r_norm])
             });
+            let other = match (ours.first(), theirs.first()) {
+                (Some(&ours), Some(&first)) if ours != first => {
+                    let margin = r[first] - theirs.get(1).map_or(f64::NAN, |&second| r[second]);
+                    Some([margin, (x[ours] - x[first]) - (r[ours] - r[first])])
+                }
+                _ => None,
+            };
             self.0.push(Position {
                 divergence,
-                same_top: ours.first() == theirs.first(),
+                other,
                 overlap: shared as f64 / theirs.len().max(1) as f64,
                 next,
             });
@@ -141,6 +163,15 @@ impl Positions {
             let exponent = divergence.max(1e-16).log10().floor().clamp(-16.0, 0.0);
             histogram[(exponent + 16.0) as usize] += 1;
         }
+        let mut others = self.0.iter().enumerate();
+        let divergence = others.find_map(|(position, found)| {
+            let [margin, error] = found.other?;
+            Some(Divergence {
+                position,
+                margin,
+                error,
+            })
+        });
         let next: Vec<[f64; 2]> = self.0.iter().filter_map(|p| p.next).collect();
         let total = next.len().max(1) as f64;
         let average = |f: &dyn Fn(&[f64; 2]) -> f64| next.iter().map(f).sum::<f64>() / total;
@@ -154,7 +185,8 @@ impl Positions {
             mean_divergence: mean(&|p| p.divergence),
             p99_divergence: sorted.get(place).copied().unwrap_or(0.0),
             max_divergence: sorted.last().copied().unwrap_or(0.0),
-            same_top: mean(&|p| f64::from(u8::from(p.same_top))),
+            same_top: mean(&|p| f64::from(u8::from(p.other.is_none()))),
+            divergence,
             top5_overlap: mean(&|p| p.overlap),
             delta_rms: square.sqrt(),
             perplexity: surprise.exp(),
@@ -227,6 +259,13 @@ mod tests {
         let swapped = [2.0, 1.0, 0.0, 3.0, 1.0, 0.0];
         let wrong = summary(&swapped, &reference, &[0, 2]);
         assert_eq!((wrong.same_top, wrong.positions), (0.5, 2));
+        // At the first, the token that was the least likely by 2 is now the most likely by 2.
+        let expect = Divergence {
+            position: 0,
+            margin: 1.0,
+            error: 4.0,
+        };
+        assert_eq!((wrong.divergence, equal.divergence), (Some(expect), None));
         assert!(wrong.max_divergence > 1.0 && wrong.mean_divergence == wrong.max_divergence / 2.0);
         assert_eq!(wrong.p99_divergence, wrong.max_divergence);
         // The next token's logit fell from 2 to 0.

@@ -89,6 +89,21 @@ pub const FIELD: &[FieldFault] = &[
         build: |b, x| linear(b, x[0], [16, 2048], GROUPED),
     },
     FieldFault {
+        name: "8-bit matmul, K = 2048 (iree#8491)",
+        inputs: &[("x", DType::F32, &[1, 9, 2048])],
+        build: |b, x| linear(b, x[0], [24, 2048], affine(8, 64)),
+    },
+    FieldFault {
+        name: "fp8 weights, bf16 activations (iree#19859)",
+        inputs: &[("x", DType::BF16, &[1, 9, 256])],
+        build: |b, x| linear(b, x[0], [24, 256], WeightFormat::MxFp8),
+    },
+    FieldFault {
+        name: "bf16 matmul, K = 2048 (iree#19859)",
+        inputs: &[("x", DType::BF16, &[1, 9, 2048])],
+        build: |b, x| linear(b, x[0], [24, 2048], WeightFormat::Dense(DType::BF16)),
+    },
+    FieldFault {
         name: "equal mutable globals merged (IREE)",
         inputs: HEADS,
         build: |b, x| {
@@ -188,6 +203,7 @@ impl FieldFault {
                 .with(Symbol::T, 2)
                 .with(Symbol::S, LONG),
             seed: 3,
+            given: None,
         })
     }
 }

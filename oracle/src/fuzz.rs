@@ -48,6 +48,7 @@ pub fn case(number: u64) -> Option<Case> {
         graph,
         bindings: random.bindings,
         seed: number,
+        given: None,
     })
 }
 
@@ -82,6 +83,13 @@ pub fn smallest(found: &Case, execution: &dyn Execution) -> Case {
     reduce(found, &|case| {
         settled(case) && fault(case, execution).is_some()
     })
+}
+
+/// Whether an execution runs a case, and what it computes is not within the bounds.
+pub(crate) fn wrong(case: &Case, execution: &dyn Execution) -> bool {
+    let expected = known::expected(case, execution);
+    let worst = expected.and_then(|standard| Ok(standard.worst(&case.run(execution)?)));
+    worst.is_ok_and(|worst| worst.is_some_and(|worst| !worst.within()))
 }
 
 /// The passes, as an execution: the interpreter in f32 on what they make of a graph.

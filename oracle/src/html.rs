@@ -92,6 +92,9 @@ fn findings(page: &mut String, report: &Report) {
                 "No node is wrong by itself: the error is inherited.</p>"
             ),
         };
+        for remark in finding.remarks() {
+            let _ = write!(page, "<p>{}.</p>", escaped(&remark));
+        }
     }
 }
 
@@ -99,7 +102,7 @@ fn findings(page: &mut String, report: &Report) {
 type Cell = fn(&ExecutionReport) -> String;
 
 /// The rows of the table of executions, which are a column each: so it is as wide as a phone.
-const ROWS: [(&str, Cell); 12] = [
+const ROWS: [(&str, Cell); 13] = [
     ("worst share of a budget", |e| {
         format!("{:.1}%", worst(e) * 100.0)
     }),
@@ -121,6 +124,10 @@ const ROWS: [(&str, Cell); 12] = [
     }),
     ("same most likely token", |e| {
         format!("{:.2}%", e.distribution.same_top * 100.0)
+    }),
+    ("first position with another", |e| {
+        let first = e.distribution.divergence;
+        first.map_or("none".into(), |first| first.position.to_string())
     }),
     ("overlap of the five most likely", |e| {
         format!("{:.2}%", e.distribution.top5_overlap * 100.0)

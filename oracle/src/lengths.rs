@@ -13,12 +13,16 @@ use std::time::Instant;
 /// Every length up to this one.
 const EVERY: usize = 300;
 
+/// The length at which an engine of the field failed, with a window of 512 (mlx-lm#58).
+const FAILED: usize = 1067;
+
 /// The lengths up to `longest`, which is a power of two: every one up to 300, and from two before each
-/// power of two to two after it.
+/// power of two to two after it; [`FAILED`] with two to each side beyond 1024.
 pub fn lengths(longest: usize) -> Vec<usize> {
     let powers = std::iter::successors(Some(512), |power| Some(power * 2));
     let around = powers
         .take_while(|&power| power <= longest)
+        .chain((longest >= 1024).then_some(FAILED))
         .flat_map(|power| power - 2..=power + 2);
     (1..=EVERY).chain(around).collect()
 }
@@ -81,7 +85,10 @@ mod tests {
         assert_eq!(&found[..3], [1, 2, 3]);
         assert_eq!(
             &found[299..],
-            [300, 510, 511, 512, 513, 514, 1022, 1023, 1024, 1025, 1026]
+            [
+                300, 510, 511, 512, 513, 514, 1022, 1023, 1024, 1025, 1026, 1065, 1066, 1067, 1068,
+                1069
+            ]
         );
     }
 }

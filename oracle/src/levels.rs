@@ -91,13 +91,15 @@ fn bugs(effort: &Effort, _: &dyn Fn(&str)) -> Outcome {
 
 fn ops(effort: &Effort, progress: &dyn Fn(&str)) -> Outcome {
     let (levels, classes) = sweep::run(effort.ops, effort.random.batch, progress);
-    let shares = classes
-        .iter()
-        .map(|(op, (share, execution))| format!("{op} {:.1}% ({execution})", share * 100.0));
-    let notes = vec![format!(
-        "worst share of each op's bound: {}",
-        shares.collect::<Vec<_>>().join(", ")
-    )];
+    let mut notes = vec![
+        "| class of bounds | worst share | on |".to_string(),
+        "| --- | --- | --- |".to_string(),
+    ];
+    // A bound of zero has no share.
+    let inexact = classes.iter().filter(|(_, (share, _))| *share > 0.0);
+    notes.extend(inexact.map(|(class, (share, execution))| {
+        format!("| `{class}` | {:.1}% | {execution} |", share * 100.0)
+    }));
     Outcome { levels, notes }
 }
 

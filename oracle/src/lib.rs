@@ -26,6 +26,7 @@ pub mod budget;
 pub mod case;
 pub mod compare;
 pub mod contract;
+mod data;
 pub mod execution;
 pub mod fault;
 pub mod field;

@@ -5,8 +5,11 @@
 //! only differs from the standard of the whole graph was inherited. A sum with a contraction is looked at in
 //! two ways, for a compiler may join the two.
 
+use crate::case::Case;
 use crate::execution::{ExecutionError, Inputs, Observed};
+use crate::reduce::tidy;
 use crate::standard::{Deviation, Standard};
+use mlxcel_ir::random::{Data, Weights};
 use mlxcel_ir::{Bindings, Graph, HostTensor, Input, Node, Op, Output, ValueId, WeightSource};
 use std::sync::Arc;
 
@@ -85,6 +88,59 @@ fn given(name: &str) -> String {
     format!("given/{name}")
 }
 
+/// What an execution computed of [`watched`], as the inputs that [`parted`] adds.
+fn substituted(graph: &Graph, observed: &[Observed]) -> Vec<(String, HostTensor)> {
+    names(graph)
+        .zip(observed)
+        .filter_map(|((value, name), observed)| {
+            let dtype = graph.ty(value)?.dtype;
+            let tensor = HostTensor::from_f64(dtype, observed.shape.clone(), &observed.values);
+            Some((given(name), tensor))
+        })
+        .collect()
+}
+
+/// The named node as a case of its own: what it is computed from, as the execution had computed it, are
+/// the inputs, and the weights are the model's. `None` where no node has that name.
+pub fn alone(
+    graph: &Graph,
+    bindings: &Bindings,
+    weights: &Arc<dyn WeightSource>,
+    inputs: &Inputs<'_>,
+    observed: &[Observed],
+    name: &str,
+) -> Option<Case> {
+    let mut graph_alone = parted(graph, false);
+    graph_alone.outputs.retain(|output| output.name == name);
+    if graph_alone.outputs.is_empty() {
+        return None;
+    }
+    let graph_alone = tidy(&graph_alone);
+    let own = inputs
+        .iter()
+        .map(|(name, tensor)| (name.to_string(), tensor.clone()));
+    let needed = |(name, _): &(String, HostTensor)| {
+        let mut needed = graph_alone.inputs.iter();
+        needed.any(|input| input.name == *name)
+    };
+    let inputs = own.chain(substituted(graph, observed)).filter(needed);
+    let mut kept = Weights::default();
+    for declaration in &graph_alone.weights {
+        let data = weights.get(&declaration.name)?;
+        let parts = [data.values, data.scales, data.biases].map(<[u8]>::to_vec);
+        kept.insert(&*declaration.name, parts);
+    }
+    Some(Case {
+        given: Some(Data {
+            inputs: inputs.collect(),
+            weights: Arc::new(kept),
+        }),
+        graph: graph_alone,
+        bindings: *bindings,
+        seed: 0,
+    })
+}
+
 /// Checks each named node of `graph` by itself, given what an execution computed of [`watched`].
 ///
 /// # Errors
@@ -96,14 +152,7 @@ pub fn local(
     inputs: &Inputs<'_>,
     observed: &[Observed],
 ) -> Result<Vec<Local>, ExecutionError> {
-    let given: Vec<(String, HostTensor)> = names(graph)
-        .zip(observed)
-        .filter_map(|((value, name), observed)| {
-            let dtype = graph.ty(value)?.dtype;
-            let tensor = HostTensor::from_f64(dtype, observed.shape.clone(), &observed.values);
-            Some((given(name), tensor))
-        })
-        .collect();
+    let given = substituted(graph, observed);
     let mut all = inputs.to_vec();
     all.extend(
         given

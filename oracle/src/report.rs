@@ -1,6 +1,7 @@
 //! What a verification found, for people and for scripts.
 
-use crate::compare::{Distance, Distribution};
+use crate::case::Case;
+use crate::compare::{Distance, Distribution, Divergence};
 use serde::Serialize;
 use std::fmt;
 
@@ -37,6 +38,19 @@ impl Measurement {
     }
 }
 
+/// Keeps the worst measurement of each output.
+pub(crate) fn keep_worst(kept: &mut Vec<Measurement>, measurements: Vec<Measurement>) {
+    if kept.is_empty() {
+        *kept = measurements;
+        return;
+    }
+    for (kept, new) in kept.iter_mut().zip(measurements) {
+        if new.share() > kept.share() {
+            *kept = new;
+        }
+    }
+}
+
 /// One execution held against the interpreter.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ExecutionReport {
@@ -64,7 +78,7 @@ pub struct NodeReport {
 }
 
 /// Where an execution goes wrong.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     /// The side that computed it wrongly.
     pub execution: String,
@@ -81,6 +95,16 @@ pub struct Finding {
     /// The worst element of the node: its flat index, what was found, what it should be given the values
     /// before, and how far from that rounding may take it.
     pub element: Option<Element>,
+    /// Whether the node is wrong too when nothing else is executed, from the same numbers and the model's own
+    /// weights. If it is not, the weights that this side was given differ, or what stands around the node.
+    pub alone: Option<bool>,
+    /// The first pass after which the graph means something else to the interpreter, if one does.
+    pub pass: Option<String>,
+    /// The node as a case, where it is wrong alone.
+    #[serde(skip)]
+    pub case: Option<Box<Case>>,
+    /// The command that runs the case again, where it was written to a file.
+    pub again: Option<String>,
     /// The error and budget of the output.
     pub measurement: Measurement,
 }
@@ -99,7 +123,7 @@ pub struct Element {
 }
 
 /// The result of a verification.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The model's name.
     pub model: String,
@@ -115,6 +139,40 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
+impl Finding {
+    /// What else is known of it, a sentence each.
+    pub fn remarks(&self) -> Vec<String> {
+        let alone = match (self.alone, &self.again) {
+            (Some(true), Some(command)) => Some(format!(
+                "the node alone is wrong too, on the same numbers; again: {command}"
+            )),
+            (Some(true), None) => Some(
+                "the node alone is wrong too, on the same numbers; --repro FOLDER keeps it".into(),
+            ),
+            (Some(false), _) => Some(format!(
+                "the node alone is right, on the same numbers and the model's weights: {} was given other weights, or \
+                 does otherwise because of what stands around the node",
+                self.execution
+            )),
+            (None, _) => None,
+        };
+        let pass = self.pass.as_ref();
+        let pass = pass.map(|pass| format!("the pass `{pass}` changes what the graph means"));
+        alone.into_iter().chain(pass).collect()
+    }
+}
+
+impl fmt::Display for Divergence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "another most likely token first at position {}, where the interpreter's is ahead by {:.1e} and the error \
+             is {:.1e}",
+            self.position, self.margin, self.error
+        )
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -124,17 +182,8 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "{:<14} {:>13} {:>12} {:>12} {:>9} {:>9} {:>9} {:>9} {:>11} {:>8}",
-            "execution",
-            "logits error",
-            "worst share",
-            "at",
-            "KL mean",
-            "KL p99",
-            "KL max",
-            "same top",
-            "perplexity",
-            "seconds"
+            "{:<14} {:>13} {:>12} {:>12} {:>8}",
+            "execution", "logits error", "worst share", "at", "seconds"
         )?;
         for execution in &self.executions {
             let logits = execution.measurements.last();
@@ -144,18 +193,46 @@ impl fmt::Display for Report {
                 .max_by(|a, b| a.share().total_cmp(&b.share()));
             writeln!(
                 f,
-                "{:<14} {:>13.2e} {:>11.1}% {:>12} {:>9.1e} {:>9.1e} {:>9.1e} {:>8.2}% {:>11.4} {:>8.1}",
+                "{:<14} {:>13.2e} {:>11.1}% {:>12} {:>8.1}",
                 execution.execution,
                 logits.map_or(f64::NAN, |m| m.distance.relative_rms),
                 worst.map_or(f64::NAN, Measurement::share) * 100.0,
                 worst.map_or("", |m| &m.name),
-                execution.distribution.mean_divergence,
-                execution.distribution.p99_divergence,
-                execution.distribution.max_divergence,
-                execution.distribution.same_top * 100.0,
-                execution.distribution.perplexity,
                 execution.seconds,
             )?;
+        }
+        writeln!(
+            f,
+            "{:<14} {:>8} {:>8} {:>8} {:>9} {:>9} {:>11} {:>19} {:>12}",
+            "next tokens",
+            "KL mean",
+            "KL p99",
+            "KL max",
+            "same top",
+            "same five",
+            "perplexity",
+            "95% of such texts",
+            "ratio, 1 ±"
+        )?;
+        for execution in &self.executions {
+            let next = &execution.distribution;
+            let [low, high] = next.perplexity_interval;
+            writeln!(
+                f,
+                "{:<14} {:>8.1e} {:>8.1e} {:>8.1e} {:>8.2}% {:>8.2}% {:>11.4} {:>19} {:>12.1e}",
+                execution.execution,
+                next.mean_divergence,
+                next.p99_divergence,
+                next.max_divergence,
+                next.same_top * 100.0,
+                next.top5_overlap * 100.0,
+                next.perplexity,
+                format!("{low:.2} to {high:.2}"),
+                next.ratio_interval,
+            )?;
+            if let Some(divergence) = next.divergence {
+                writeln!(f, "  {divergence}")?;
+            }
         }
         for finding in &self.findings {
             let Measurement {
@@ -183,6 +260,9 @@ impl fmt::Display for Report {
                     f,
                     "  no node is wrong by itself: the error is inherited, node by node"
                 )?,
+            }
+            for line in finding.remarks() {
+                writeln!(f, "  {line}")?;
             }
         }
         match self.verdict {

@@ -1,6 +1,8 @@
 //! The level of single ops: every op at the sizes where kernels change their ways, in every element
 //! type and weight format; every 16-bit number through every function of one number.
 
+mod memory;
+
 use crate::case::Case;
 use crate::execution::{Execution, IreeExecution, MlxExecution, Observed};
 use crate::known;
@@ -64,6 +66,7 @@ impl Cases {
                     .with(mlxcel_ir::Symbol::T, 33)
                     .with(mlxcel_ir::Symbol::S, 40),
                 seed: 1,
+                given: None,
             });
         }
     }
@@ -97,6 +100,9 @@ pub fn cases() -> Vec<Case> {
     rows(&mut cases);
     matrices(&mut cases);
     heads(&mut cases);
+    memory::places(&mut cases);
+    memory::states(&mut cases);
+    memory::scores(&mut cases);
     cases.0
 }
 
@@ -385,13 +391,40 @@ fn heads(cases: &mut Cases) {
     }
 }
 
-/// The worst share of its bound that each op reached, and on which execution.
-pub type Classes = BTreeMap<&'static str, (f64, &'static str)>;
+/// From how many terms on a sum is a class of its own: the more terms, the further an honest error stays below
+/// the bound for any order.
+const LONG: usize = 512;
 
-/// Keeps the worst of an op.
+/// The worst share of its bound that each class of bounds reached, and on which execution. A class is an op, the
+/// type of its result and whether it sums many terms.
+pub type Classes = BTreeMap<String, (f64, &'static str)>;
+
+/// The class of a case: that of its last node.
+fn class(case: &Case) -> Option<String> {
+    let node = case.graph.nodes.last()?;
+    let sums = matches!(
+        node.op,
+        Op::Dot { .. }
+            | Op::Linear {}
+            | Op::ExpertLinear {}
+            | Op::Reduce { .. }
+            | Op::RmsNorm { .. }
+            | Op::LayerNorm { .. }
+            | Op::Softmax {}
+    );
+    let ty = node.operands.first().and_then(|&x| case.graph.ty(x));
+    let longest = ty.and_then(|ty| ty.shape.iter().filter_map(|dim| dim.fixed()).max());
+    let long = match sums && longest.is_some_and(|longest| longest >= LONG) {
+        true => ", long",
+        false => "",
+    };
+    Some(format!("{} {}{long}", node.op.info().name, node.ty.dtype))
+}
+
+/// Keeps the worst of a class.
 fn judge(classes: &mut Classes, case: &Case, execution: &dyn Execution, share: f64) {
-    if let Some(node) = case.graph.nodes.last() {
-        let worst = classes.entry(node.op.info().name).or_insert((0.0, "none"));
+    if let Some(class) = class(case) {
+        let worst = classes.entry(class).or_insert((0.0, "none"));
         if share > worst.0 && share.is_finite() {
             *worst = (share, execution.name());
         }

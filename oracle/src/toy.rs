@@ -420,5 +420,6 @@ pub fn decoder() -> Result<Case, BuildError> {
             .with(Symbol::T, 12)
             .with(Symbol::S, 20),
         seed: 5,
+        given: None,
     })
 }

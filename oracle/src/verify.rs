@@ -1,13 +1,21 @@
 //! Holding every execution of a model against the interpreter on one prompt.
 
+use crate::bisect;
 use crate::budget::Budgets;
+use crate::case::Case;
 use crate::compare::{Distance, Positions};
 use crate::execution::{Execution, ExecutionError, Inputs, Observed, ReferenceExecution};
-use crate::localise::{Local, local, watched};
-use crate::report::{Element, ExecutionReport, Finding, Measurement, NodeReport, Report, Verdict};
+use crate::fuzz;
+use crate::localise::{Local, alone, local, watched};
+use crate::report::{
+    Element, ExecutionReport, Finding, Measurement, NodeReport, Report, Verdict, keep_worst,
+};
 use mlxcel_ir::{Bindings, Graph, HostTensor, Symbol, WeightSource, step};
 use std::sync::Arc;
 use std::time::Instant;
+
+/// Seeds that are tried for numbers that show a fault.
+const SEEDS: u64 = 3;
 
 /// Why a verification could not be carried out.
 #[derive(Debug, thiserror::Error)]
@@ -59,11 +67,8 @@ pub fn verify(
     parties: &[Party],
     progress: Progress<'_>,
 ) -> Result<Report, VerifyError> {
-    let size = subject.chunk.unwrap_or(subject.tokens.len()).max(1);
-    let mut texts: Vec<&[u32]> = subject.tokens.chunks_exact(size).collect();
-    if texts.is_empty() {
-        texts.push(&subject.tokens);
-    }
+    let size = subject.chunk.unwrap_or(subject.tokens.len());
+    let texts: Vec<&[u32]> = texts(&subject.tokens, size).collect();
     let layers = subject
         .graph
         .outputs
@@ -89,13 +94,15 @@ pub fn verify(
             let unseen = state.finding.is_none();
             if unseen && (first.is_some() || (subject.nodes && state.nodes.is_empty())) {
                 say("localising");
-                let nodes = context.nodes(party)?;
+                let (observed, nodes) = context.nodes(party)?;
                 if let Some(first) = first {
-                    state.finding = Some(context.finding(party, &measurements[first], &nodes));
+                    let mut finding = context.finding(party, &measurements[first], &nodes);
+                    context.isolate(&mut finding, party, &observed, &standard);
+                    state.finding = Some(finding);
                 }
                 state.nodes = nodes.into_iter().map(node_report).collect();
             }
-            state.add(measurements);
+            keep_worst(&mut state.measurements, measurements);
         }
     }
     let findings: Vec<Finding> = states
@@ -131,6 +138,14 @@ pub fn verify(
     })
 }
 
+/// The texts of `size` tokens that `tokens` are run as; what is left over is not run, unless it is all there is.
+pub fn texts(tokens: &[u32], size: usize) -> impl Iterator<Item = &[u32]> {
+    let size = size.clamp(1, tokens.len().max(1));
+    let texts = tokens.chunks_exact(size);
+    let none = texts.len() == 0;
+    texts.chain(none.then_some(tokens))
+}
+
 /// What was found of one party so far.
 #[derive(Default)]
 struct State {
@@ -139,21 +154,6 @@ struct State {
     nodes: Vec<NodeReport>,
     finding: Option<Finding>,
     seconds: f64,
-}
-
-impl State {
-    /// Keeps the worst measurement of each output.
-    fn add(&mut self, measurements: Vec<Measurement>) {
-        if self.measurements.is_empty() {
-            self.measurements = measurements;
-            return;
-        }
-        for (kept, new) in self.measurements.iter_mut().zip(measurements) {
-            if new.share() > kept.share() {
-                *kept = new;
-            }
-        }
-    }
 }
 
 fn node_report(node: Local) -> NodeReport {
@@ -221,18 +221,41 @@ impl<'a> Context<'a> {
         Ok(Standard { exact, budgets })
     }
 
-    /// Every named node of a party by itself.
-    fn nodes(&self, party: &Party) -> Result<Vec<Local>, ExecutionError> {
+    /// Every named node of a party: what it computed, and what of that is wrong by itself.
+    fn nodes(&self, party: &Party) -> Result<(Vec<Observed>, Vec<Local>), ExecutionError> {
         let graph = &self.subject.graph;
         let observed = self.run(&*party.execution, &watched(graph), &party.weights)?;
         let inputs: &Inputs<'_> = &self.inputs;
-        local(
-            graph,
-            &self.bindings,
-            &self.subject.weights,
-            inputs,
-            &observed,
-        )
+        let weights = &self.subject.weights;
+        let nodes = local(graph, &self.bindings, weights, inputs, &observed)?;
+        Ok((observed, nodes))
+    }
+
+    /// Tells whether the node at fault is wrong alone too; if it is not, whether a pass is to blame.
+    fn isolate(
+        &self,
+        finding: &mut Finding,
+        party: &Party,
+        observed: &[Observed],
+        standard: &Standard,
+    ) {
+        let (graph, bindings) = (&self.subject.graph, &self.bindings);
+        let weights = &self.subject.weights;
+        if finding.local {
+            let inputs: &Inputs<'_> = &self.inputs;
+            let case = alone(graph, bindings, weights, inputs, observed, &finding.node);
+            finding.case = case.and_then(|case| smallest(case, &*party.execution).map(Box::new));
+            finding.alone = Some(finding.case.is_some());
+        }
+        if finding.alone != Some(true) {
+            let right = |graph: &Graph| {
+                let observed = self.run(&ReferenceExecution::F32, graph, weights);
+                let within =
+                    |found: Vec<Observed>| standard.measure(&found).iter().all(Measurement::within);
+                observed.is_ok_and(within)
+            };
+            finding.pass = bisect::first(graph, bindings, &bisect::steps(), &right).map(Into::into);
+        }
     }
 
     /// Blames a node for an output over its budget.
@@ -251,9 +274,28 @@ impl<'a> Context<'a> {
                 expected: deviation.expected,
                 bound: deviation.bound,
             }),
+            alone: None,
+            pass: None,
+            case: None,
+            again: None,
             measurement: measurement.clone(),
         }
     }
+}
+
+/// The case, or a smaller one, if the execution is wrong about it. Numbers that follow from a seed are smaller
+/// than any that stand in a file.
+fn smallest(case: Case, execution: &dyn Execution) -> Option<Case> {
+    if !fuzz::wrong(&case, execution) {
+        return None;
+    }
+    let seeded = (1..=SEEDS).map(|seed| Case {
+        given: None,
+        seed,
+        ..case.clone()
+    });
+    let seeded = seeded.into_iter().find(|case| fuzz::wrong(case, execution));
+    Some(seeded.map_or(case, |seeded| fuzz::smallest(&seeded, execution)))
 }
 
 impl Standard {

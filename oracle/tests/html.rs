@@ -136,18 +136,50 @@ fn a_browser_shows_it() {
     }
 }
 
-/// As narrow as a phone, the page is not wider than its window.
+/// What stands in the title once a browser has laid out the page in a frame as narrow as a phone: the page's
+/// width, and for each plot how much of its own width and height its marks take.
+const MEASURE: &str = "
+    const page = frame.contentDocument;
+    const plots = [...page.querySelectorAll('svg')].map(plot => {
+        const whole = plot.getBoundingClientRect();
+        const marks = [...plot.querySelectorAll('polyline, rect, circle')]
+            .map(mark => mark.getBoundingClientRect()).filter(mark => mark.width * mark.height > 0);
+        const span = (low, high) =>
+            Math.max(...marks.map(mark => mark[high])) - Math.min(...marks.map(mark => mark[low]));
+        const share = (size, whole) => Math.round(100 * size / whole);
+        return share(span('left', 'right'), whole.width) + 'x' + share(span('top', 'bottom'), whole.height);
+    });
+    document.title = ['width', page.documentElement.scrollWidth, ...plots, 'end'].join(' ');
+";
+
+/// As narrow as a phone, the page is not wider than its window and its plots are not empty.
 #[test]
-fn nothing_stands_beside_a_phone() {
+fn a_phone_shows_it() {
     let Some(browser) = browser() else { return };
     for page in [page(None, Verdict::Pass), faulty()] {
         let quoted = page.replace('&', "&amp;").replace('"', "&quot;");
         let frame = format!(
-            "<!doctype html><title>not shown</title><iframe style=\"width:390px;height:900px;border:0\" \
-             onload=\"document.title='width '+this.contentDocument.documentElement.scrollWidth\" \
-             srcdoc=\"{quoted}\"></iframe>"
+            "<!doctype html><title>not shown</title><script>const measure = frame => {{{MEASURE}}};</script>\
+             <iframe style=\"width:390px;height:900px;border:0\" onload=\"measure(this)\" srcdoc=\"{quoted}\">\
+             </iframe>"
         );
         let (dom, _) = shown(&browser, &frame, [800, 1000], false);
-        assert!(dom.contains("<title>width 390</title>"), "{}", &dom[..200]);
+        let title = dom
+            .split_once("<title>")
+            .and_then(|(_, rest)| rest.split_once("</title>"))
+            .map_or("", |(title, _)| title);
+        let mut words = title.split(' ');
+        let start = [words.next(), words.next()];
+        assert_eq!(start, [Some("width"), Some("390")], "{title}");
+        let plots: Vec<&str> = words.take_while(|&word| word != "end").collect();
+        assert!(plots.len() >= 2, "{title}");
+        for plot in plots {
+            let (width, height) = plot.split_once('x').unwrap_or_default();
+            let share = |text: &str| text.parse::<u32>().unwrap_or(0);
+            assert!(
+                share(width) > 1 && share(height) > 1,
+                "an empty plot: {title}"
+            );
+        }
     }
 }

@@ -9,7 +9,7 @@ use mlxcel_oracle::mutation;
 use mlxcel_oracle::reduce::reduce;
 use mlxcel_oracle::rows::{self, Decoder, Text};
 use mlxcel_oracle::toy::Head;
-use mlxcel_oracle::{relations, repeats};
+use mlxcel_oracle::{relations, repeats, sweep};
 use std::collections::BTreeSet;
 
 /// Without this, a generator whose graphs are all dropped would pass everything.
@@ -35,6 +35,17 @@ fn random_graphs_have_every_op_and_read_back() {
         graphs > 390,
         "only {graphs} of 400 graphs have a settled node"
     );
+}
+
+/// An op that no case ends with is not swept.
+#[test]
+fn every_op_is_swept() {
+    let mut missing: BTreeSet<&str> = Op::TABLE.iter().map(|info| info.name).collect();
+    for case in sweep::cases() {
+        let last = case.graph.nodes.last();
+        missing.remove(last.map_or("", |node| node.op.info().name));
+    }
+    assert!(missing.is_empty(), "no case ends with {missing:?}");
 }
 
 #[test]

@@ -1,7 +1,13 @@
 //! The oracle on small checkpoints: honest executions pass, a wrong one is found where it is wrong.
 
-use mlxcel_frontend::Model;
-use mlxcel_oracle::{Backend, Fault, Report, Verdict, VerifyOptions, verify_model};
+use mlxcel_frontend::{GraphOptions, Logits, Model};
+use mlxcel_ir::{Bindings, Graph, Op, WeightSource};
+use mlxcel_oracle::case::Case;
+use mlxcel_oracle::execution::{ExecutionError, Inputs, MlxExecution, Observed};
+use mlxcel_oracle::{
+    Backend, Execution, Fault, Party, Report, Subject, Verdict, VerifyOptions, verify, verify_model,
+};
+use std::sync::Arc;
 
 fn report(family: &str, fault: Option<(Backend, &str)>) -> Report {
     let model = Model::load(&mlxcel_test_support::golden(family))
@@ -43,6 +49,12 @@ fn check_fault(family: &str, backend: Backend, weight: &str, region: &str, node:
     assert_eq!(
         (&*finding.region, &*finding.node),
         (region, node),
+        "{report}"
+    );
+    // With the model's own weight the node is right.
+    assert_eq!(
+        (finding.alone, &finding.pass),
+        (Some(false), &None),
         "{report}"
     );
 }
@@ -91,4 +103,73 @@ fn every_node_holds_by_itself() {
         assert!(execution.nodes.len() > 20 * report.layers / 2, "{report}");
         assert_eq!(execution.distribution.positions, 24);
     }
+}
+
+/// An execution that takes another epsilon in every norm.
+struct Epsilon;
+
+impl Execution for Epsilon {
+    fn name(&self) -> &'static str {
+        "wrong"
+    }
+
+    fn run(
+        &self,
+        graph: &Graph,
+        bindings: &Bindings,
+        weights: &Arc<dyn WeightSource>,
+        inputs: &Inputs<'_>,
+    ) -> Result<Vec<Observed>, ExecutionError> {
+        let mut graph = graph.clone();
+        for node in &mut graph.nodes {
+            if let Op::RmsNorm { epsilon, .. } = &mut node.op {
+                *epsilon = 0.01;
+            }
+        }
+        MlxExecution::Operations.run(&graph, bindings, weights, inputs)
+    }
+}
+
+/// A node that is wrong whatever is around it becomes a case of its own, of which a file is enough.
+#[test]
+fn a_wrong_node_is_kept() {
+    let model = Model::load(&mlxcel_test_support::golden("qwen3")).unwrap();
+    let options = GraphOptions {
+        name: "verify".into(),
+        logits: Logits::All,
+        token: false,
+        hidden: true,
+    };
+    let subject = Subject {
+        model: "qwen3".into(),
+        graph: model.graph(&options).unwrap(),
+        weights: model.weights(),
+        tokens: (1..9).collect(),
+        chunk: None,
+        nodes: false,
+    };
+    let parties = [Party {
+        execution: Box::new(Epsilon),
+        weights: model.weights(),
+    }];
+    let report = verify(&subject, &parties, &|_| {}).unwrap();
+    let [finding] = &report.findings[..] else {
+        panic!("one side is at fault\n{report}");
+    };
+    assert_eq!(
+        (finding.alone, &*finding.op),
+        (Some(true), "rms_norm"),
+        "{report}"
+    );
+    let case = finding.case.as_ref().unwrap();
+    assert_eq!(case.graph.nodes.len(), 1, "{case}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("wrong.mxg");
+    case.write(&file).unwrap();
+    let read = Case::read(&file).unwrap();
+    let share = |case: &Case, execution: &dyn Execution| {
+        let worst = case.check(execution).unwrap();
+        worst.map_or(0.0, |worst| worst.share)
+    };
+    assert!(share(&read, &Epsilon) > 1.0 && share(&read, &MlxExecution::Operations) <= 1.0);
 }

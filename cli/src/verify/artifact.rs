@@ -8,13 +8,16 @@ use mlxcel_frontend::Model;
 use mlxcel_ir::DType;
 use mlxcel_lower::StoredContract;
 use mlxcel_oracle::contract::{self, hold, reference};
+use mlxcel_oracle::verify::texts;
 use mlxcel_oracle::{Report, known};
 use mlxcel_runtime_iree::{Artifact, Contract, Device, Error, Runtime};
 use std::path::Path;
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let path = &arguments.model;
-    if arguments.source.is_none() && (arguments.prompt.is_some() || arguments.tokens.is_some()) {
+    let chosen =
+        arguments.prompt.is_some() || arguments.tokens.is_some() || arguments.text_file.is_some();
+    if arguments.source.is_none() && chosen {
         let path = path.display();
         let problem =
             "without --source, an artifact is verified on the tokens that are stored in it";
@@ -24,28 +27,24 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let problem = "an artifact's caches have the element type that it was compiled with";
         return Err(Usage(format!("{}: {problem}", path.display())).into());
     }
-    if arguments.text_file.is_some() {
-        let path = path.display();
-        return Err(Usage(format!("{path}: an artifact is verified on a prompt")).into());
-    }
     let spinner = Spinner::new(format!("loading {}", path.display()));
     let artifact = Artifact::open(path)?;
-    let contract = match &arguments.source {
+    let contracts = match &arguments.source {
         Some(source) => from_source(arguments, &artifact, source, &spinner)?,
-        None => artifact.contract().ok_or_else(|| {
+        None => vec![artifact.contract().ok_or_else(|| {
             NotRun(format!(
                 "{}: it holds no reference values; name the model that it was compiled from with \
                  --source, or compile it with --verify",
                 path.display()
             ))
-        })?,
+        })?],
     };
     spinner.say("running the artifact");
     let device = match &arguments.device {
         Some(device) => device.parse()?,
         None => artifact.default_device()?,
     };
-    let report = report(&artifact, device, &contract)?;
+    let report = report(&artifact, device, &contracts)?;
     drop(spinner);
     super::tell(arguments, &report)
 }
@@ -55,7 +54,7 @@ fn from_source(
     artifact: &Artifact,
     source: &Path,
     spinner: &Spinner,
-) -> anyhow::Result<Contract> {
+) -> anyhow::Result<Vec<Contract>> {
     let model = arguments.changes.load(source)?;
     let (digest, manifest) = (model.digest()?, artifact.manifest());
     if digest != manifest.source {
@@ -67,34 +66,42 @@ fn from_source(
         ))
         .into());
     }
-    let tokens = match (&arguments.prompt, &arguments.tokens) {
-        (Some(prompt), _) => model.text()?.encode(prompt, true)?,
-        (_, Some(tokens)) => tokens.clone(),
-        _ => contract::tokens(&model)?,
+    let (tokens, size) = match super::tokens(arguments, &model)? {
+        Some(tokens) => tokens,
+        None => {
+            let tokens = contract::tokens(&model)?;
+            (tokens, None)
+        }
     };
-    if tokens.len() > manifest.context {
+    let size = size.unwrap_or(tokens.len());
+    if size > manifest.context {
         return Err(Usage(format!(
-            "a prompt of {} tokens does not fit into the artifact's context of {}",
-            tokens.len(),
+            "{size} tokens at a time do not fit into the artifact's context of {}",
             manifest.context
         ))
         .into());
     }
-    spinner.say("computing reference values");
     let kv = manifest.cache_dtype().and_then(|name| name.parse().ok());
-    let contract = reference(&model, &tokens, kv.unwrap_or(DType::F32));
-    Ok(contract.map_err(|error| NotRun(known::full(&error)))?)
+    let kv = kv.unwrap_or(DType::F32);
+    let texts: Vec<&[u32]> = texts(&tokens, size).collect();
+    let mut contracts = Vec::new();
+    for (number, text) in texts.iter().enumerate() {
+        let place = format!("{} of {}", number + 1, texts.len());
+        spinner.say(format!("computing reference values, text {place}"));
+        contracts.push(reference(&model, text, kv).map_err(|error| NotRun(known::full(&error)))?);
+    }
+    Ok(contracts)
 }
 
 fn report(
     artifact: &Artifact,
     device: mlxcel_runtime_iree::DeviceSpec,
-    contract: &Contract,
+    contracts: &[Contract],
 ) -> Result<Report, Error> {
     let device = Device::open(device)?;
     let mut runtime = Runtime::new(artifact, &device)?;
     let manifest = artifact.manifest();
-    hold([&manifest.model, &manifest.target], &mut runtime, contract)
+    hold([&manifest.model, &manifest.target], &mut runtime, contracts)
 }
 
 /// What is stored in an artifact of `model` with caches of `kv` for later verifications.
@@ -121,7 +128,7 @@ pub(crate) fn after_compiling(path: &Path) -> anyhow::Result<Option<Report>> {
     let artifact = Artifact::open(path)?;
     let contract = artifact.contract().context("it was just stored")?;
     let device = artifact.default_device();
-    match device.and_then(|device| report(&artifact, device, &contract)) {
+    match device.and_then(|device| report(&artifact, device, &[contract])) {
         Ok(report) => Ok(Some(report)),
         // Of another device or processor, or of a driver that is not here.
         Err(

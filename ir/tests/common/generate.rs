@@ -1,6 +1,7 @@
 //! Random legal graphs, built from a tape of numbers so that a failing one shrinks.
 
-use crate::common::{Step, Weights, bytes};
+use crate::common::{Step, bytes, store};
+use mlxcel_ir::random::Weights;
 use mlxcel_ir::{
     Activation, Bindings, BuildError, Builder, Comparison, DType, Dim, Graph, HostTensor, Mask, Op,
     Pairing, Reduction, RopeScaling, StateDecl, StateKind, StatePart, Symbol, TensorType, ValueId,
@@ -274,9 +275,13 @@ pub(crate) fn weights(graph: &Graph) -> Arc<Weights> {
                     .map(|index| ((index * 5 + 1) % (1 << bits)) as f64)
                     .collect();
                 let groups = numbers(elements / group, 0.125);
-                weights.insert(declaration, [&codes, &groups, &groups]);
+                store(&mut weights, declaration, [&codes, &groups, &groups]);
             }
-            _ => weights.insert(declaration, [&numbers(elements, 0.25)[..], &[], &[]]),
+            _ => store(
+                &mut weights,
+                declaration,
+                [&numbers(elements, 0.25)[..], &[], &[]],
+            ),
         }
     }
     Arc::new(weights)

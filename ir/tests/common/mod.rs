@@ -1,41 +1,24 @@
-//! What the tests of this crate share: weights in memory, and execution of a graph on them.
+//! What tests share: numbers as bytes, and execution of a graph on them.
 #![allow(dead_code, unreachable_pub)]
 
 use mlxcel_ir::interpret::{Float, Interpreter, States};
+use mlxcel_ir::random::Weights;
 use mlxcel_ir::weight::PartType;
-use mlxcel_ir::{Bindings, DType, Graph, HostTensor, WeightData, WeightDecl, WeightSource};
-use std::collections::HashMap;
+use mlxcel_ir::{Bindings, DType, Graph, HostTensor, WeightDecl};
 use std::sync::Arc;
 
-/// Weights in memory.
-#[derive(Default)]
-pub struct Weights(HashMap<String, [Vec<u8>; 3]>);
-
-impl WeightSource for Weights {
-    fn get(&self, name: &str) -> Option<WeightData<'_>> {
-        self.0.get(name).map(|[values, scales, biases]| WeightData {
-            values,
-            scales,
-            biases,
-        })
+/// Stores the weight that `declaration` declares: its elements, or its codes with scales and biases.
+pub fn store(weights: &mut Weights, declaration: &WeightDecl, parts: [&[f64]; 3]) {
+    let coded = declaration.format.coded();
+    let types = declaration.parts().map(|part| part.element);
+    let mut stored = [0, 1, 2].map(|index| match types[index] {
+        PartType::Element(dtype) if dtype.is_float() => bytes(dtype, parts[index]),
+        _ => parts[index].iter().map(|&code| code as i32 as u8).collect(),
+    });
+    if let Some(coded) = coded {
+        stored[0] = pack(coded.code.bits(), parts[0]);
     }
-}
-
-impl Weights {
-    /// Stores the weight that `declaration` declares: its elements, or its codes with scales and
-    /// biases.
-    pub fn insert(&mut self, declaration: &WeightDecl, parts: [&[f64]; 3]) {
-        let coded = declaration.format.coded();
-        let types = declaration.parts().map(|part| part.element);
-        let mut stored = [0, 1, 2].map(|index| match types[index] {
-            PartType::Element(dtype) if dtype.is_float() => bytes(dtype, parts[index]),
-            _ => parts[index].iter().map(|&code| code as i32 as u8).collect(),
-        });
-        if let Some(coded) = coded {
-            stored[0] = pack(coded.code.bits(), parts[0]);
-        }
-        self.0.insert(declaration.name.clone(), stored);
-    }
+    weights.insert(&*declaration.name, stored);
 }
 
 /// Codes as a stream of bits, lowest first.

@@ -1,8 +1,7 @@
 //! The program behind `cargo xtask oracle`: runs the oracle's levels, or one case again.
 
 use lexopt::prelude::*;
-use mlxcel_oracle::case::Case;
-use mlxcel_oracle::execution::{Execution, IreeExecution, MlxExecution, ReferenceExecution};
+use mlxcel_oracle::case::{self, Case};
 use mlxcel_oracle::known;
 use mlxcel_oracle::levels::{Effort, LEVELS};
 use mlxcel_oracle::summary::{HEADING, Level};
@@ -87,49 +86,24 @@ fn arguments() -> Result<Task, lexopt::Error> {
 
 /// Runs one case on every execution.
 fn again(path: &std::path::Path) -> ExitCode {
-    let read = std::fs::read_to_string(path).map_err(|error| error.to_string());
-    let case = match read.and_then(|text| Case::parse(&text).map_err(|error| error.to_string())) {
+    let case = match Case::read(path) {
         Ok(case) => case,
         Err(error) => {
-            eprintln!("error: {}: {error}", path.display());
+            eprintln!("error: {error}");
             return ExitCode::from(2);
         }
     };
-    let executions: [&dyn Execution; 4] = [
-        &ReferenceExecution::F32,
-        &MlxExecution::Operations,
-        &MlxExecution::Kernels,
-        &IreeExecution,
-    ];
-    let mut code = 0;
-    for execution in executions {
-        let name = execution.name();
-        let standard = match known::expected(&case, execution) {
-            Ok(standard) => standard,
-            Err(error) => {
-                eprintln!("error: {error}");
-                return ExitCode::from(3);
-            }
-        };
-        match case.run(execution) {
-            Ok(observed) => {
-                for deviation in standard.deviations(&observed) {
-                    let verdict = if deviation.within() {
-                        "within"
-                    } else {
-                        "WRONG"
-                    };
-                    println!("{name:<14} {verdict:<7} {deviation}");
-                    code = code.max(u8::from(!deviation.within()));
-                }
-            }
-            Err(error) => {
-                println!("{name:<14} could not run: {}", known::full(&error));
-                code = 3;
-            }
+    let trials = match case.trials() {
+        Ok(trials) => trials,
+        Err(error) => {
+            eprintln!("error: {}", known::full(&error));
+            return ExitCode::from(3);
         }
+    };
+    for trial in &trials {
+        println!("{trial}");
     }
-    ExitCode::from(code)
+    ExitCode::from(case::code(&trials))
 }
 
 fn levels(options: &Options) -> ExitCode {
