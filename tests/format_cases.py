@@ -64,11 +64,10 @@ def compressed():
             state["weight_global_scale"] = whole
         if order:
             state["weight_g_idx"] = torch.randperm(shape[1]).div(args.group_size, rounding_mode="floor").int()
-            from compressed_tensors.quantization.lifecycle.forward import fake_quantize, quantize, dequantize
             # Its own compressor takes the order apart from codes: quantised with it, packed without.
             from compressed_tensors.compressors.pack_quantized.helpers import pack_to_int32
             group = state["weight_g_idx"].long()
-            picked, picked_zero = scale.float()[:, group], None
+            picked = scale.float()[:, group]
             zero_of = 0 if args.symmetric else state["weight_zero_point"].float()[:, group]
             codes = torch.clamp(torch.round(weight / picked + zero_of), -8, 7)
             parts = {
@@ -85,6 +84,12 @@ def compressed():
             compressor = BaseCompressor.get_value_from_registry(form)
             parts = compressor.compress(state, scheme)
             numbers = compressor.decompress(dict(parts), scheme)["weight"]
+            if whole is not None:
+                # What it does, but for rounding to 16 bits.
+                from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
+                from compressed_tensors.quantization.lifecycle.forward import dequantize
+                numbers = dequantize(unpack_fp4_from_uint8(parts["weight_packed"], *shape, torch.float32),
+                                     parts["weight_scale"].float(), args=args, global_scale=whole, dtype=torch.float32)
             if parts["weight_scale"].dtype == torch.float32:
                 parts["weight_scale"] = parts["weight_scale"].to(dtype)
         group = {"targets": ["Linear"], "weights": json.loads(args.model_dump_json(exclude_none=True)), "format": form}
@@ -156,7 +161,7 @@ def gptq():
                 layer = TorchLinear(bits=bits, group_size=group, sym=False, desc_act=not ordered, in_features=128,
                                     out_features=32, bias=False, pack_dtype=torch.int32, register_buffers=True)
                 layer.pack_original(linear, scales, zeros, index)
-                layer.post_init() if hasattr(layer, "post_init") else None
+                layer.post_init()
                 layer.scales = layer.scales.float()
                 numbers = layer.dequantize_weight().T
                 assert torch.allclose(numbers.float(), linear.weight.data, atol=1e-3), (bits, name, version)
@@ -189,7 +194,6 @@ def published():
     e4m3 = torch.float8_e4m3fn
     weight = (torch.randn(144, 256) * 100).clamp(-448, 448).to(e4m3)
     scale = torch.rand(2, 2) * 0.01
-    from transformers.integrations.finegrained_fp8 import Fp8Dequantize
     spread = scale.repeat_interleave(128, 0).repeat_interleave(128, 1)[:144]
     numbers = weight.float() * spread
     config = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
