@@ -8,6 +8,7 @@ pub(crate) mod fields;
 mod quantization;
 mod reader;
 mod rope;
+mod vendor;
 
 pub use quantization::{Grouping, Method, Mode, Quantization};
 pub(crate) use reader::Reader;

@@ -140,7 +140,7 @@ impl Model {
             return Ok(());
         };
         if let Some(file) = &options.surgery {
-            self.notes = surgery::apply(weights, file, heads)?;
+            self.notes.extend(surgery::apply(weights, file, heads)?);
         }
         if let Some(adapter) = &options.adapter {
             adapter::apply(weights, adapter)?;
@@ -218,8 +218,8 @@ impl Model {
             family: family.name(),
             config,
             body,
+            notes: weights.notes.clone(),
             weights: Arc::new(weights),
-            notes: Vec::new(),
         })
     }
 

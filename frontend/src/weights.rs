@@ -23,6 +23,7 @@ mod derive;
 mod lookup;
 pub(crate) mod names;
 mod repack;
+mod scaled;
 pub(crate) mod spelling;
 #[cfg(test)]
 mod tests;
@@ -139,6 +140,8 @@ pub(crate) struct Weights {
     pub(crate) rules: Rules,
     /// Weights that an adapter changes by layers beside theirs.
     pub(crate) adapted: BTreeSet<String>,
+    /// What a user should know of how they were read, in sentences.
+    pub(crate) notes: Vec<String>,
     /// What the weights were changed by, beside the model's own files: settings,
     pub(crate) recipe: Vec<u8>,
     /// and files.
@@ -172,6 +175,7 @@ impl Weights {
             refused,
             transposed: &[],
             adapted: BTreeSet::new(),
+            notes: Vec::new(),
             recipe: Vec::new(),
             ingredients: Vec::new(),
             made: FrozenMap::new(),

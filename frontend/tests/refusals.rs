@@ -136,13 +136,13 @@ fn configurations() {
     );
     check_config(
         "quantization_config",
-        json!({"quant_method": "compressed-tensors"}),
-        &["quant_method", "compressed-tensors"],
+        json!({"quant_method": "bitsandbytes", "load_in_4bit": true}),
+        &["quant_method", "bitsandbytes", "not quantised"],
     );
     check_config(
         "quantization_config",
-        json!({"quant_method": "gptq", "bits": 3, "group_size": 64}),
-        &["quantization_config.bits", "3"],
+        json!({"quant_method": "gptq", "bits": 5, "group_size": 64}),
+        &["quantization_config.bits", "5"],
     );
     check_config(
         "quantization_config",
@@ -151,8 +151,8 @@ fn configurations() {
     );
     check_config(
         "quantization_config",
-        json!({"quant_method": "fp8"}),
-        &["quantization_config.weight_block_size", "[128, 128]"],
+        json!({"quant_method": "compressed-tensors", "format": "marlin-24"}),
+        &["quantization_config.format", "marlin-24"],
     );
     check_config(
         "quantization",

@@ -318,6 +318,12 @@ pub fn formats(shape: &[usize]) -> Vec<WeightFormat> {
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         formats.extend([WeightFormat::Dense(dtype); 2]);
         formats.push(WeightFormat::Fp8Block { scale: dtype });
+        let scale = dtype;
+        formats.extend([(4, 16), (8, 32)].map(|(bits, group)| WeightFormat::Float {
+            bits,
+            group,
+            scale,
+        }));
         for bits in [2, 3, 4, 5, 6, 8] {
             formats.extend([32, 64, 128].map(|group| WeightFormat::Affine {
                 bits,

@@ -59,6 +59,11 @@ fn formats() -> Vec<(WeightFormat, usize)> {
         group,
         scale: DType::F16,
     };
+    let float = |bits, group| WeightFormat::Float {
+        bits,
+        group,
+        scale: DType::F32,
+    };
     let mut formats = vec![
         (affine(2, 16), 64),
         (affine(3, 32), 96),
@@ -69,6 +74,8 @@ fn formats() -> Vec<(WeightFormat, usize)> {
         (WeightFormat::MxFp4, 96),
         (WeightFormat::MxFp8, 96),
         (WeightFormat::NvFp4, 80),
+        (float(4, 16), 80),
+        (float(8, 160), 160),
         (WeightFormat::Fp8Block { scale: DType::F32 }, 208),
         (WeightFormat::Fp8Block { scale: DType::BF16 }, 256),
     ];

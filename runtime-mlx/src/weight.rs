@@ -83,6 +83,7 @@ impl Loader<'_> {
             WeightFormat::MxFp4
             | WeightFormat::MxFp8
             | WeightFormat::NvFp4
+            | WeightFormat::Float { .. }
             | WeightFormat::Fp8Block { .. }
             | WeightFormat::KQuant { .. } => self.dense(declaration),
             WeightFormat::Affine { bits, group, scale } => {

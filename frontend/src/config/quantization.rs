@@ -1,6 +1,6 @@
 //! How a checkpoint's weights are quantised.
 
-use super::Fields;
+use super::{Fields, vendor};
 use crate::LoadError;
 use std::collections::HashMap;
 
@@ -59,8 +59,12 @@ pub enum Method {
         /// What is added to a stored zero point.
         zero: u8,
     },
-    /// Blocks of 128 rows and columns of FP8.
-    Fp8,
+    /// Codes beside scales whose names and shapes say how they are stored: FP8, and the formats of
+    /// compressed-tensors and ModelOpt.
+    Scaled {
+        /// Rows and columns of FP8 that share a scale, where the configuration says so.
+        block: Option<[usize; 2]>,
+    },
     /// Codes of BitNet, which are -1, 0 and 1.
     BitNet {
         /// Whether numbers are divided by the scale, not multiplied.
@@ -108,6 +112,15 @@ impl Quantization {
         Ok(None)
     }
 
+    /// Reads the configuration `value` of `file`.
+    #[cfg(test)]
+    pub(crate) fn of_config(
+        file: &std::path::Path,
+        value: &serde_json::Value,
+    ) -> Result<Option<Self>, LoadError> {
+        Self::parse(&Fields::root(file, value)?)
+    }
+
     /// What holds for the module that the checkpoint calls `module`, for instance
     /// `model.layers.0.mlp.up_proj`, or else for that of the same weight, `other`.
     pub fn of(&self, module: &str, other: &str) -> Option<Grouping> {
@@ -138,7 +151,7 @@ impl Quantization {
     fn read(field: &'static str, inner: &Fields<'_>) -> Result<Self, LoadError> {
         let mut modules = HashMap::new();
         let (method, all) = match inner.text("quant_method")? {
-            Some(name) => vendor(inner, name)?,
+            Some(name) => vendor::read(inner, name)?,
             None => {
                 for (name, value) in inner.entries() {
                     if value.is_object() {
@@ -159,91 +172,6 @@ impl Quantization {
             modules,
         })
     }
-}
-
-/// What `quant_method` says, as the libraries of Hugging Face write it.
-fn vendor(fields: &Fields<'_>, name: &str) -> Result<(Method, Grouping), LoadError> {
-    let limit = super::limit::WIDTH;
-    let group = |names: [&str; 2]| {
-        // -1 is a group for each whole row.
-        for name in names {
-            match fields.get(name).and_then(serde_json::Value::as_i64) {
-                Some(-1) => return Ok(0),
-                Some(_) => return fields.required(name, 1..=limit),
-                None => {}
-            }
-        }
-        Err(fields.missing(names[0]))
-    };
-    let bits = |names: [&str; 2], known: &[usize]| {
-        let name = match fields.get(names[1]) {
-            Some(_) => names[1],
-            None => names[0],
-        };
-        let bits = fields.required(name, 0..=64)?;
-        match known.contains(&bits) {
-            true => Ok(bits as u8),
-            false => Err(fields.error(name, format!("must be one of {known:?}, is {bits}"))),
-        }
-    };
-    let must = |field: &str, known: &str| match fields.text(field)? {
-        Some(found) if !found.eq_ignore_ascii_case(known) => {
-            let reason = format!("`{found}` is not supported with {name}; supported is {known}");
-            Err(fields.error(field, reason))
-        }
-        _ => Ok(()),
-    };
-    let grouping = |bits, group| Grouping {
-        bits,
-        group,
-        mode: Mode::Affine,
-    };
-    Ok(match name {
-        "awq" => {
-            must("version", "gemm")?;
-            let bits = bits(["bits", "w_bit"], &[4])?;
-            (
-                Method::Awq,
-                grouping(bits, group(["group_size", "q_group_size"])?),
-            )
-        }
-        "gptq" => {
-            let bits = bits(["bits", "w_bit"], &[2, 4, 8])?;
-            let zero = match fields.text("checkpoint_format")? {
-                None | Some("gptq") => 1,
-                Some("gptq_v2") => 0,
-                Some(other) => {
-                    let reason = format!("`{other}` is not supported; supported are gptq, gptq_v2");
-                    return Err(fields.error("checkpoint_format", reason));
-                }
-            };
-            let group = group(["group_size", "q_group_size"])?;
-            (Method::Gptq { zero }, grouping(bits, group))
-        }
-        "fp8" => {
-            must("fmt", "e4m3")?;
-            let block = fields.get("weight_block_size");
-            if block.is_none_or(|block| *block != serde_json::json!([128, 128])) {
-                let reason = "must be [128, 128]; FP8 with other scales is not supported";
-                return Err(fields.error("weight_block_size", reason));
-            }
-            (Method::Fp8, grouping(8, 128))
-        }
-        "bitnet" => {
-            // Layers of the class `autobitlinear` multiply by what those of `bitlinear` divide by.
-            let divide = fields.text("linear_class")? != Some("autobitlinear");
-            must("quantization_mode", "offline")?;
-            (Method::BitNet { divide }, grouping(2, 0))
-        }
-        "mxfp4" => (Method::MxFp4, grouping(4, 32)),
-        _ => {
-            let reason = format!(
-                "`{name}` is not supported; supported are awq, gptq, fp8 in blocks, bitnet, mxfp4, \
-                 and MLX's own formats. Convert the unquantised checkpoint instead"
-            );
-            return Err(fields.error("quant_method", reason));
-        }
-    })
 }
 
 fn grouping(fields: &Fields<'_>) -> Result<Grouping, LoadError> {

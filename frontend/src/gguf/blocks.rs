@@ -17,6 +17,10 @@ pub(super) enum Blocks {
     Q4_K,
     Q5_K,
     Q6_K,
+    IQ4_NL,
+    IQ4_XS,
+    TQ1_0,
+    TQ2_0,
     MXFP4,
 }
 
@@ -26,6 +30,9 @@ pub(super) enum Kind {
     /// A group of affine codes. Its scale stands first; its bias is a multiple of the scale, or
     /// stands second.
     Affine { bias: Option<f32> },
+    /// Groups of 32 affine codes, whose scales are the block's times a whole number; biases are a
+    /// multiple of them.
+    Scaled { bias: f32 },
     /// 256 numbers of a K-quant.
     Nested,
     /// A group of MXFP4. Its scale stands first.
@@ -33,7 +40,7 @@ pub(super) enum Kind {
 }
 
 impl Blocks {
-    pub(super) const ALL: [Blocks; 11] = [
+    pub(super) const ALL: [Blocks; 15] = [
         Blocks::Q4_0,
         Blocks::Q4_1,
         Blocks::Q5_0,
@@ -44,6 +51,10 @@ impl Blocks {
         Blocks::Q4_K,
         Blocks::Q5_K,
         Blocks::Q6_K,
+        Blocks::IQ4_NL,
+        Blocks::IQ4_XS,
+        Blocks::TQ1_0,
+        Blocks::TQ2_0,
         Blocks::MXFP4,
     ];
 
@@ -62,6 +73,11 @@ impl Blocks {
             Blocks::Q4_K => (12, "Q4_K", 4, 256, 144, Kind::Nested),
             Blocks::Q5_K => (13, "Q5_K", 5, 256, 176, Kind::Nested),
             Blocks::Q6_K => (14, "Q6_K", 6, 256, 210, Kind::Nested),
+            // Their codes are places in a table of signed bytes, which are codes here.
+            Blocks::IQ4_NL => (20, "IQ4_NL", 8, 32, 18, affine(-128.0)),
+            Blocks::IQ4_XS => (23, "IQ4_XS", 8, 256, 136, Kind::Scaled { bias: -128.0 }),
+            Blocks::TQ1_0 => (34, "TQ1_0", 2, 256, 54, affine(-1.0)),
+            Blocks::TQ2_0 => (35, "TQ2_0", 2, 256, 66, affine(-1.0)),
             Blocks::MXFP4 => (39, "MXFP4", 4, 32, 17, Kind::MxFp4),
         }
     }
@@ -92,6 +108,24 @@ impl Blocks {
 
     pub(super) fn kind(self) -> Kind {
         self.row().5
+    }
+
+    /// Where the f16 scale of a block of affine codes is.
+    pub(super) fn scale(self) -> usize {
+        match self {
+            Blocks::TQ1_0 | Blocks::TQ2_0 => self.size() - 2,
+            _ => 0,
+        }
+    }
+
+    /// By what the scale of a block is multiplied for each of its groups of 32.
+    pub(super) fn factors(self, block: &[u8]) -> [i8; 8] {
+        // Of six bits each, less 32: the upper two are together, then the lower four.
+        std::array::from_fn(|group| {
+            let high = block[2 + group / 4] >> (2 * (group % 4)) & 3;
+            let low = block[4 + group / 2] >> (4 * (group % 2)) & 15;
+            (low | high << 4) as i8 - 32
+        })
     }
 
     /// Where the f16 scale of 256 numbers is, and that of their minimums, if there are any.
@@ -149,6 +183,29 @@ impl Blocks {
         match self {
             Blocks::Q4_0 => planes(&block[2..], 16, 4, to),
             Blocks::Q4_1 => planes(&block[4..], 16, 4, to),
+            Blocks::IQ4_NL | Blocks::IQ4_XS => {
+                planes(&block[self.size() - to.len() / 2..], 16, 4, to);
+                for to in to {
+                    *to = (UNEVEN[usize::from(*to & 15)] as u8) ^ 0x80;
+                }
+            }
+            Blocks::TQ1_0 => {
+                // Five digits to the base 3 in a byte, or four in the last bytes.
+                let (mut at, mut first) = (0, 0);
+                for (width, digits) in [(32, 5), (16, 5), (4, 4)] {
+                    for (digit, to) in to[first..first + width * digits]
+                        .chunks_mut(width)
+                        .enumerate()
+                    {
+                        for (to, &byte) in to.iter_mut().zip(&block[at..at + width]) {
+                            let rest = byte.wrapping_mul(3u8.pow(digit as u32));
+                            *to = (u16::from(rest) * 3 >> 8) as u8;
+                        }
+                    }
+                    (at, first) = (at + width, first + width * digits);
+                }
+            }
+            Blocks::TQ2_0 => planes(&block[..64], 32, 2, to),
             Blocks::MXFP4 => planes(&block[1..], 16, 4, to),
             Blocks::Q8_0 => {
                 for (to, &from) in to.iter_mut().zip(&block[2..]) {
@@ -188,6 +245,11 @@ impl Blocks {
         }
     }
 }
+
+/// What the codes of IQ4_NL and IQ4_XS stand for, before they are scaled.
+const UNEVEN: [i8; 16] = [
+    -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113,
+];
 
 /// Codes that lie in planes: of each `width` bytes the lowest `bits` bits are the first `width`
 /// codes, the next bits those after them.

@@ -35,6 +35,12 @@ pub(super) fn repack(
         Kind::Nested => WeightFormat::KQuant {
             bits: blocks.bits() as u8,
         },
+        // A product of f16 and six bits is no f16.
+        Kind::Scaled { .. } => WeightFormat::Affine {
+            bits: blocks.bits() as u8,
+            group: 32,
+            scale: DType::F32,
+        },
         Kind::Affine { bias } => WeightFormat::Affine {
             bits: blocks.bits() as u8,
             group: blocks.numbers(),
@@ -79,7 +85,7 @@ fn half_fits(blocks: Blocks, bytes: &[u8], factor: f32) -> bool {
         .par_chunks_exact(blocks.size())
         .with_min_len(4096)
         .all(|block| {
-            let scale = half_at(block, 0);
+            let scale = half_at(block, blocks.scale());
             !scale.is_finite() || f16::from_f32(scale.to_f32() * factor).is_finite()
         })
 }
@@ -98,7 +104,7 @@ fn one(blocks: Blocks, format: WeightFormat, from: &[u8], [values, scales, biase
         match blocks.kind() {
             Kind::MxFp4 => scales[index] = block[0],
             Kind::Affine { bias } => {
-                let d = half_at(block, 0).to_f32();
+                let d = half_at(block, blocks.scale()).to_f32();
                 let bias = match bias {
                     Some(factor) => d * factor,
                     None => half_at(block, 2).to_f32(),
@@ -110,6 +116,15 @@ fn one(blocks: Blocks, format: WeightFormat, from: &[u8], [values, scales, biase
                 let at = index * dtype.size()..(index + 1) * dtype.size();
                 crate::convert::write(dtype, d, &mut scales[at.clone()]);
                 crate::convert::write(dtype, bias, &mut biases[at]);
+            }
+            Kind::Scaled { bias } => {
+                let d = half_at(block, 0).to_f32();
+                for (group, factor) in blocks.factors(block).into_iter().enumerate() {
+                    let scale = d * f32::from(factor);
+                    let at = 4 * (index * 8 + group)..4 * (index * 8 + group + 1);
+                    scales[at.clone()].copy_from_slice(&scale.to_le_bytes());
+                    biases[at].copy_from_slice(&(scale * bias).to_le_bytes());
+                }
             }
             Kind::Nested => {
                 let groups = biases.len() / (count * blocks.sets());

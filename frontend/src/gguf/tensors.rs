@@ -67,18 +67,16 @@ fn form(kind: u32) -> (Result<Form, String>, usize, usize) {
         17 => "IQ2_XS",
         18 => "IQ3_XXS",
         19 => "IQ1_S",
-        20 => "IQ4_NL",
         21 => "IQ3_S",
         22 => "IQ2_S",
-        23 => "IQ4_XS",
         28 => "F64",
         29 => "IQ1_M",
-        34 => "TQ1_0",
-        35 => "TQ2_0",
+        40 => "NVFP4",
         _ => "",
     };
     let reason = format!(
-        "is stored as {}, which is not supported; supported are F32, F16, BF16, {}",
+        "is stored as {}, which is not supported; use a file of another quantisation of the model. \
+         Supported are F32, F16, BF16, {}",
         match name {
             "" => format!("type {kind}"),
             name => name.to_string(),

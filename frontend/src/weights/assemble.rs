@@ -25,6 +25,7 @@ impl Weights {
         let spelled = |name: &str| rules.apply(name);
         let mut stored = HashMap::new();
         let mut refused = HashMap::new();
+        let mut unordered = (0, 0);
         let mut names: Vec<&str> = checkpoint.names().collect();
         // In order, so that of several faults the same one is always reported.
         names.sort_unstable();
@@ -55,6 +56,14 @@ impl Weights {
                 refused.insert(spelled(name), (file, reason));
                 continue;
             };
+            if let WeightFormat::Dense(dtype) = weight.declaration.format
+                && [".qweight", ".weight_packed"]
+                    .iter()
+                    .any(|end| name.ends_with(end))
+            {
+                let bytes = weight.declaration.elements() * dtype.size();
+                unordered = (unordered.0 + 1, unordered.1 + bytes);
+            }
             let file = weight.file.clone();
             let stands_for = weight.declaration.name.clone();
             if let Some(other) = stored.insert(stands_for, weight) {
@@ -72,7 +81,15 @@ impl Weights {
             }
         }
         let folder = checkpoint.folder().to_path_buf();
+        let (count, bytes) = unordered;
+        let note = format!(
+            "the groups of {count} weights are not in the order of inputs (desc_act, actorder), which \
+             no kernel reads: their numbers are kept as f32 and take {} MB. A checkpoint made \
+             without it takes less",
+            bytes / 1_000_000
+        );
         Ok(Self {
+            notes: (count > 0).then_some(note).into_iter().collect(),
             transposed: family.transposed,
             rules,
             files: checkpoint.into_files(),
@@ -88,7 +105,13 @@ const SIDES: &[(&str, &[&str])] = &[
     (".qzeros", &[".qweight"]),
     (".g_idx", &[".qweight"]),
     (".weight_scale_inv", &[".weight"]),
-    (".weight_scale", &[".weight"]),
+    (".weight_scale", &[".weight", ".weight_packed"]),
+    (".weight_scale_2", &[".weight"]),
+    (".weight_global_scale", &[".weight_packed"]),
+    (".weight_zero_point", &[".weight", ".weight_packed"]),
+    (".weight_g_idx", &[".weight_packed"]),
+    (".weight_shape", &[".weight_packed"]),
+    ("_scale_inv", &[""]),
     ("_scales", &["_blocks"]),
 ];
 

@@ -2,14 +2,13 @@
 //! converted, exactly, when a checkpoint is opened.
 
 use super::assemble::{fail, float, part};
-use super::repack::{self, Packed};
+use super::repack::{self, Packed, Source};
 use super::spelling::transposed;
 use super::{Bytes, Stored};
 use crate::LoadError;
 use crate::checkpoint::{Checkpoint, Tensor};
 use crate::config::{Method, Quantization};
 use crate::convert;
-use mlxcel_ir::weight::FP8_BLOCK;
 use mlxcel_ir::{WeightDecl, WeightFormat};
 
 /// The weight of which `tensor` holds the codes; `None` if it holds none that are known.
@@ -27,7 +26,6 @@ pub(super) fn vendor(
     let module = Module {
         checkpoint,
         codes: tensor,
-        quantization,
     };
     let dtype = tensor.entry.dtype.as_str();
     if let Some(base) = name.strip_suffix(".qweight") {
@@ -42,19 +40,20 @@ pub(super) fn vendor(
         return module.mxfp4(base, transposed(&spelled(base))).map(Some);
     }
     match (name.strip_suffix(".weight"), dtype, method) {
-        (Some(base), "F8_E4M3", Method::Fp8) => module.fp8(base, spelled(name)).map(Some),
         (Some(base), "U8", Method::BitNet { divide }) => {
             module.bitnet(base, spelled(name), divide).map(Some)
         }
+        (_, _, Method::Scaled { block }) => module.scaled(block, spelled),
+        // Some libraries say how in a file of their own.
+        _ if quantization.is_none() => module.scaled(None, spelled),
         _ => Ok(None),
     }
 }
 
 /// A quantised module of a checkpoint.
-struct Module<'a> {
-    checkpoint: &'a Checkpoint,
-    codes: Tensor<'a>,
-    quantization: Option<&'a Quantization>,
+pub(super) struct Module<'a> {
+    pub(super) checkpoint: &'a Checkpoint,
+    pub(super) codes: Tensor<'a>,
 }
 
 impl<'a> Module<'a> {
@@ -65,7 +64,7 @@ impl<'a> Module<'a> {
 
     /// The part `name`, which must have an element type of `dtypes` and, but for sizes of `None`,
     /// the shape `shape`.
-    fn side(
+    pub(super) fn side(
         &self,
         name: String,
         dtypes: &[&str],
@@ -83,7 +82,7 @@ impl<'a> Module<'a> {
         self.expect(tensor, dtypes, shape)
     }
 
-    fn expect(
+    pub(super) fn expect(
         &self,
         tensor: Tensor<'a>,
         dtypes: &[&str],
@@ -111,17 +110,12 @@ impl<'a> Module<'a> {
         Err(fail(tensor, reason))
     }
 
-    fn bytes(&self, tensor: Tensor<'a>) -> &'a [u8] {
+    pub(super) fn bytes(&self, tensor: Tensor<'a>) -> &'a [u8] {
         let file = &self.checkpoint.files()[tensor.index];
         file.bytes().get(tensor.entry.range.clone()).unwrap_or(&[])
     }
 
-    fn grouping(&self) -> (usize, usize) {
-        let all = self.quantization.map(|all| all.all);
-        all.map_or((4, 0), |all| (usize::from(all.bits), all.group))
-    }
-
-    fn stored(
+    pub(super) fn stored(
         &self,
         name: String,
         shape: Vec<usize>,
@@ -146,7 +140,7 @@ impl<'a> Module<'a> {
     }
 
     /// Parts that were made, of the shape `[rows, columns]`.
-    fn made(
+    pub(super) fn made(
         &self,
         name: String,
         [rows, columns]: [usize; 2],
@@ -155,29 +149,6 @@ impl<'a> Module<'a> {
         let packed = packed.map_err(|reason| fail(self.codes, reason))?;
         let parts = packed.parts.map(Bytes::Owned);
         self.stored(name, vec![rows, columns], packed.format, parts)
-    }
-
-    /// Blocks of FP8, as they are.
-    fn fp8(&self, base: &str, name: String) -> Result<Stored, LoadError> {
-        let shape = &self.codes.entry.shape;
-        let Some((&columns, outer)) = shape.split_last().filter(|(_, outer)| !outer.is_empty())
-        else {
-            return Err(fail(self.codes, "must have at least two dimensions".into()));
-        };
-        let mut blocks: Vec<Option<usize>> = outer.iter().copied().map(Some).collect();
-        if let Some(Some(rows)) = blocks.last_mut() {
-            *rows = rows.div_ceil(FP8_BLOCK);
-        }
-        blocks.push(Some(columns.div_ceil(FP8_BLOCK)));
-        let floats = ["F32", "BF16", "F16"];
-        let scales = self.side(format!("{base}.weight_scale_inv"), &floats, &blocks)?;
-        let scale = float(scales.entry).unwrap_or(mlxcel_ir::DType::F32);
-        let parts = [
-            part(self.checkpoint, self.codes, 1),
-            part(self.checkpoint, scales, scale.size()),
-            Bytes::Empty,
-        ];
-        self.stored(name, shape.clone(), WeightFormat::Fp8Block { scale }, parts)
     }
 
     /// Blocks `[.., K / 32, 16]` and scales `[.., K / 32]`, as they are.
@@ -203,52 +174,130 @@ impl<'a> Module<'a> {
     fn awq(&self, base: &str, name: String) -> Result<Stored, LoadError> {
         let codes = self.expect(self.codes, &["I32"], &[None, None])?;
         let (inputs, words) = (codes.entry.shape[0], codes.entry.shape[1]);
-        let (bits, group) = self.grouping();
-        let outputs = words * 8;
-        let group = if group == 0 { inputs } else { group };
-        let groups = Some(inputs / group);
-        let zeros = self.side(format!("{base}.qzeros"), &["I32"], &[groups, Some(words)])?;
-        let scales = self.side(format!("{base}.scales"), &["F16"], &[groups, Some(outputs)])?;
-        let packed = repack::awq(
-            [outputs, inputs, group],
-            bits,
-            [codes, zeros, scales].map(|tensor| self.bytes(tensor)),
-        );
-        self.made(name, [outputs, inputs], packed)
+        let (bits, outputs) = (4, words.saturating_mul(8));
+        let zeros = self.side(format!("{base}.qzeros"), &["I32"], &[None, Some(words)])?;
+        let groups = zeros.entry.shape[0];
+        let sizes = [outputs, inputs, self.group(inputs, groups)?];
+        let scales = self.scales(base, [groups, outputs])?;
+        let parts = [codes, zeros].map(|tensor| self.bytes(tensor));
+        self.made(
+            name,
+            [outputs, inputs],
+            repack::awq(sizes, bits, parts, &scales),
+        )
     }
 
     /// Codes `[K * bits / 32, N]`, zero points `[K / group, N * bits / 32]`, scales
-    /// `[K / group, N]`, and optionally the group of each input.
+    /// `[K / group, N]`, and optionally the group of each input. Modules may differ in their bits,
+    /// which the sizes tell.
     fn gptq(&self, base: &str, name: String, zero: u8) -> Result<Stored, LoadError> {
         let codes = self.expect(self.codes, &["I32"], &[None, None])?;
         let (words, outputs) = (codes.entry.shape[0], codes.entry.shape[1]);
-        let (bits, group) = self.grouping();
-        let inputs = words * (32 / bits);
-        let group = if group == 0 { inputs } else { group };
-        let groups = Some(inputs / group);
-        let packed_zeros = Some(outputs * bits / 32);
-        let zeros = self.side(format!("{base}.qzeros"), &["I32"], &[groups, packed_zeros])?;
-        let scales = self.side(format!("{base}.scales"), &["F16"], &[groups, Some(outputs)])?;
-        let order = format!("{base}.g_idx");
-        if self.checkpoint.get(&order).is_some() {
-            let order = self.side(order, &["I32"], &[Some(inputs)])?;
-            let mut of = self.bytes(order).chunks_exact(4).enumerate();
-            let in_order = of.all(|(index, of)| {
-                let of = of.try_into().map(i32::from_le_bytes).unwrap_or(-1);
-                usize::try_from(of) == Ok(index / group)
-            });
-            if !in_order {
-                let reason = "groups are not in the order of inputs (GPTQ with `desc_act`), which \
-                              is not supported; use a checkpoint made without it";
-                return Err(fail(order, reason.into()));
+        let zeros = self.side(format!("{base}.qzeros"), &["I32"], &[None, None])?;
+        let (groups, packed) = (zeros.entry.shape[0], zeros.entry.shape[1]);
+        let mut known = [2, 3, 4, 8].into_iter();
+        let bits = known
+            .find(|bits| outputs.checked_mul(*bits).map(|all| all.div_ceil(32)) == Some(packed));
+        let inputs = bits.and_then(|bits| {
+            let all = words.checked_mul(32)?;
+            all.is_multiple_of(bits).then_some(all / bits)
+        });
+        let (Some(bits), Some(inputs)) = (bits, inputs) else {
+            let reason = format!(
+                "does not hold zero points of 2, 3, 4 or 8 bits for the {outputs} outputs of `{}`",
+                codes.entry.name
+            );
+            return Err(fail(zeros, reason));
+        };
+        let scales = self.scales(base, [groups, outputs])?;
+        let [codes, zeros] = [codes, zeros].map(|tensor| self.bytes(tensor));
+        let mut source = Source {
+            sizes: [outputs, inputs, 0],
+            bits,
+            word: &|row, word| repack::word(codes, word * outputs + row),
+            scale: &|group, row| scales[group * outputs + row],
+            zero: &|group, row| {
+                let word = |index: usize| repack::word(zeros, group * packed + index);
+                f32::from(u16::from(repack::code(word, row, bits)) + u16::from(zero))
+            },
+        };
+        if let Some(order) = self.order(format!("{base}.g_idx"), [inputs, groups])? {
+            return self.unordered(name, &source, &order);
+        }
+        source.sizes[2] = self.group(inputs, groups)?;
+        self.made(name, [outputs, inputs], source.affine())
+    }
+
+    /// Numbers of each of `groups` groups of a row.
+    fn group(&self, inputs: usize, groups: usize) -> Result<usize, LoadError> {
+        match groups > 0 && inputs.is_multiple_of(groups) {
+            true => Ok(inputs / groups),
+            false => {
+                let reason = format!("has {inputs} inputs, which {groups} groups do not divide");
+                Err(fail(self.codes, reason))
             }
         }
-        let packed = repack::gptq(
-            [outputs, inputs, group],
-            (bits, zero),
-            [codes, zeros, scales].map(|tensor| self.bytes(tensor)),
-        );
-        self.made(name, [outputs, inputs], packed)
+    }
+
+    fn scales(&self, base: &str, [groups, outputs]: [usize; 2]) -> Result<Vec<f32>, LoadError> {
+        let floats = ["F16", "BF16", "F32"];
+        let shape = [Some(groups), Some(outputs)];
+        let scales = self.side(format!("{base}.scales"), &floats, &shape)?;
+        let dtype = float(scales.entry).unwrap_or(mlxcel_ir::DType::F16);
+        Ok(convert::to_f32(dtype, self.bytes(scales)).unwrap_or_default())
+    }
+
+    /// The group of each input, from the tensor `name`, where they are not in the order of inputs.
+    pub(super) fn order(
+        &self,
+        name: String,
+        [inputs, groups]: [usize; 2],
+    ) -> Result<Option<Vec<usize>>, LoadError> {
+        if self.checkpoint.get(&name).is_none() {
+            return Ok(None);
+        }
+        let tensor = self.side(name, &["I32"], &[Some(inputs)])?;
+        let (words, _) = self.bytes(tensor).as_chunks::<4>();
+        let numbers = words.iter().map(|word| i32::from_le_bytes(*word));
+        // What was packed without an order may say so.
+        if numbers.clone().all(|number| number == -1) {
+            return Ok(None);
+        }
+        let order: Option<Vec<usize>> = numbers
+            .map(|number| {
+                usize::try_from(number)
+                    .ok()
+                    .filter(|&number| number < groups)
+            })
+            .collect();
+        let order = order.ok_or_else(|| {
+            let reason = format!("names a group that is none of the {groups}");
+            fail(tensor, reason)
+        })?;
+        let sorted = groups > 0
+            && inputs.is_multiple_of(groups)
+            && order
+                .iter()
+                .enumerate()
+                .all(|(index, &of)| of == index / (inputs / groups));
+        Ok((!sorted).then_some(order))
+    }
+
+    /// A weight whose groups are not in the order of inputs: no format has that, so its numbers are
+    /// kept.
+    pub(super) fn unordered(
+        &self,
+        name: String,
+        source: &Source<'_>,
+        order: &[usize],
+    ) -> Result<Stored, LoadError> {
+        let [outputs, inputs, _] = source.sizes;
+        let values = source
+            .numbers(order)
+            .map_err(|reason| fail(self.codes, reason))?;
+        let parts = [Bytes::Owned(values), Bytes::Empty, Bytes::Empty];
+        let format = WeightFormat::Dense(mlxcel_ir::DType::F32);
+        self.stored(name, vec![outputs, inputs], format, parts)
     }
 
     /// Codes `[N / 4, K]` and one scale.

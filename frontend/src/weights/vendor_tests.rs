@@ -6,6 +6,8 @@ use half::{bf16, f16};
 use mlxcel_ir::weight::{dequantize, e2m1, e4m3, e8m0};
 use mlxcel_ir::{WeightFormat, WeightSource};
 use mlxcel_test_support::{NewTensor, write_tensors};
+use serde_json::Value;
+use std::collections::HashMap;
 
 fn tensor(name: &str, dtype: &'static str, shape: &[usize], bytes: Vec<u8>) -> NewTensor {
     NewTensor {
@@ -160,7 +162,11 @@ fn gptq_is_converted_exactly() {
                 tensor("a.g_idx", "I32", &[inputs], order(0)),
             ];
             let quantization = quantization(Method::Gptq { zero: add }, bits as u8, group);
-            let format = format!("affine{bits}(group = {each}, scale = f32)");
+            // A group for each row is several of a size that runtimes have kernels for.
+            let format = format!(
+                "affine{bits}(group = {}, scale = f32)",
+                if group == 0 { 64 } else { group }
+            );
             check(
                 &tensors,
                 &quantization,
@@ -171,12 +177,26 @@ fn gptq_is_converted_exactly() {
                     scale(n, k / each).to_f64() * (f64::from(code(n, k, bits)) - zero)
                 },
             );
+            // Groups in another order: the numbers, and a note that says so.
             tensors.pop();
             tensors.push(tensor("a.g_idx", "I32", &[inputs], order(1)));
-            let error = assemble(&tensors, &quantization).expect_err("another order");
-            assert!(
-                error.contains("desc_act") && error.contains("a.g_idx"),
-                "{error}"
+            if group == 0 {
+                let error = assemble(&tensors, &quantization).expect_err("no such group");
+                assert!(error.contains("a.g_idx"), "{error}");
+                continue;
+            }
+            let weights = assemble(&tensors, &quantization).expect("another order");
+            assert!(weights.notes[0].contains("desc_act"), "{:?}", weights.notes);
+            check(
+                &tensors,
+                &quantization,
+                ("a.weight", &[outputs, inputs]),
+                "f32",
+                |n, k| {
+                    let of = k / each ^ 1;
+                    let zero = f64::from(code(n, of, bits)) + f64::from(add);
+                    scale(n, of).to_f64() * (f64::from(code(n, k, bits)) - zero)
+                },
             );
         }
     }
@@ -219,7 +239,7 @@ fn small_floats_are_kept() {
         tensor("a.weight", "F8_E4M3", &[rows, columns], codes),
         NewTensor::f32("model.a.weight_scale_inv", &[2, 2], &scales),
     ];
-    let fp8 = quantization(Method::Fp8, 8, 128);
+    let fp8 = quantization(Method::Scaled { block: None }, 8, 128);
     check(
         &tensors,
         &fp8,
@@ -312,4 +332,110 @@ fn modes_of_mlx() {
     }
     check(grouping(4, 64, Mode::Affine), 28, true, Err("28 words"));
     check(grouping(4, 32, Mode::MxFp4), 32, false, Err("a.scales"));
+}
+
+/// A recorded tensor: its element type, shape and bytes.
+struct Recorded<'a> {
+    dtype: &'a str,
+    shape: Vec<usize>,
+    bytes: &'a [u8],
+}
+
+/// What the publishers' own libraries quantised, and the numbers that they read back: see
+/// `tests/format_cases.py`. A number is as exact as sums and products in f32 can be.
+#[test]
+fn publishers_read_the_same_numbers() {
+    let path = mlxcel_test_support::repository().join("frontend/tests/data/formats.safetensors");
+    let file = std::fs::read(&path).expect("the recorded formats");
+    let (length, rest) = file.split_at(8);
+    let length = u64::from_le_bytes(length.try_into().expect("a length"));
+    let (header, data) = rest.split_at(length as usize);
+    let header: Value = serde_json::from_slice(header).expect("a header");
+    let cases = header["__metadata__"]["cases"].as_str().expect("cases");
+    let cases: serde_json::Map<String, Value> = serde_json::from_str(cases).expect("cases");
+    assert!(cases.len() > 70, "{} cases", cases.len());
+    for (case, config) in cases {
+        let part = format!("{case}/");
+        let mut recorded = HashMap::new();
+        for (name, entry) in header.as_object().expect("an object") {
+            let Some(name) = name.strip_prefix(&part) else {
+                continue;
+            };
+            let sizes = |field: &str| -> Vec<usize> {
+                let sizes = entry[field].as_array().expect("sizes").iter();
+                sizes
+                    .map(|size| size.as_u64().expect("a size") as usize)
+                    .collect()
+            };
+            let offsets = sizes("data_offsets");
+            let tensor = Recorded {
+                dtype: entry["dtype"].as_str().expect("a type"),
+                shape: sizes("shape"),
+                bytes: &data[offsets[0]..offsets[1]],
+            };
+            recorded.insert(name, tensor);
+        }
+        let expected = recorded.remove("=").expect("numbers");
+        let tensors: Vec<NewTensor> = recorded
+            .iter()
+            .map(|(name, tensor)| NewTensor {
+                name: format!("model.a.{name}"),
+                dtype: tensor.dtype.to_string().leak(),
+                shape: tensor.shape.clone(),
+                bytes: tensor.bytes.to_vec(),
+            })
+            .collect();
+        let field = match config.get("quant_method") {
+            Some(_) => "quantization_config",
+            None => "quantization",
+        };
+        let config = serde_json::json!({ field: config });
+        let quantization = Quantization::of_config(&path, &config).expect(&case);
+        let weights = assemble(&tensors, &quantization.expect(&case)).expect(&case);
+        let name = match case.as_str() {
+            "gpt-oss" => "model.a.experts.up",
+            _ => "model.a.weight",
+        };
+        let declaration = weights
+            .stored
+            .get(name)
+            .or_else(|| weights.stored.get(&format!("{name}^T")));
+        let declaration = &declaration
+            .unwrap_or_else(|| panic!("{case}: no {name}"))
+            .declaration;
+        let data = weights.get(&declaration.name).expect("its bytes");
+        let found = dequantize::<f64>(declaration, data).expect(&case);
+        let expect = expected
+            .bytes
+            .chunks_exact(4)
+            .map(|bytes| f64::from(f32::from_le_bytes(bytes.try_into().expect("four bytes"))));
+        let mut expect: Vec<f64> = expect.collect();
+        if case == "gpt-oss" {
+            // Recorded as its linear layers are stored, `[inputs, outputs]`.
+            let &[experts, inputs, outputs] = &expected.shape[..] else {
+                panic!("three dimensions")
+            };
+            expect = (0..experts * inputs * outputs)
+                .map(|i| {
+                    let (expert, output, input) =
+                        (i / (inputs * outputs), i / inputs % outputs, i % inputs);
+                    expect[(expert * inputs + input) * outputs + output]
+                })
+                .collect();
+        } else {
+            assert_eq!(declaration.shape, expected.shape, "{case}");
+        }
+        assert_eq!(found.len(), expect.len(), "{case}");
+        let most = expect
+            .iter()
+            .fold(0f64, |most, number| most.max(number.abs()));
+        for (index, (found, expect)) in found.iter().zip(&expect).enumerate() {
+            let off = (found - expect).abs();
+            assert!(
+                off <= most * f64::from(f32::EPSILON),
+                "{case} as {}: number {index} is {found}, not {expect}",
+                declaration.format
+            );
+        }
+    }
 }

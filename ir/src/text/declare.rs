@@ -66,6 +66,13 @@ impl Parser<'_> {
             _ => Vec::new(),
         };
         let bits = |prefix| word.strip_prefix(prefix).map(str::parse);
+        if let Some(Ok(bits)) = bits("float") {
+            return Ok(WeightFormat::Float {
+                bits,
+                group: parameter(here, &word, &parameters, "group")?,
+                scale: parameter(here, &word, &parameters, "scale")?,
+            });
+        }
         Ok(match (word.as_str(), bits("affine"), bits("kquant")) {
             ("mxfp4", ..) => WeightFormat::MxFp4,
             ("mxfp8", ..) => WeightFormat::MxFp8,
@@ -82,7 +89,7 @@ impl Parser<'_> {
             _ => {
                 return Err(here.error(format!(
                     "expected an element type, affine4(group = 64, scale = bf16), \
-                     fp8block(scale = f32), mxfp4, mxfp8, nvfp4 or kquant4, found `{word}`"
+                     float8(group = 64, scale = f32), fp8block(scale = f32), mxfp4, mxfp8, nvfp4 or kquant4, found `{word}`"
                 )));
             }
         })

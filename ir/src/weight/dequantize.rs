@@ -95,6 +95,7 @@ fn sides<F: Float>(
             floats(data.scales, row, groups, dtype)?,
             floats(data.biases, row, groups, dtype)?,
         ),
+        Sides::Scales(dtype) => (floats(data.scales, row, groups, dtype)?, zeros()),
         Sides::E8M0 => (bytes(e8m0), zeros()),
         Sides::E4M3 => (bytes(e4m3), zeros()),
         Sides::Blocks(dtype) => {

@@ -38,6 +38,18 @@ pub enum WeightFormat {
     /// NVFP4 with no global scale: codes [`super::e2m1`], and one scale [`super::e4m3`] for 16
     /// numbers.
     NvFp4,
+    /// Floating-point codes with a scale of a wider type: [`super::e2m1`] with 4 bits, [`super::e4m3`]
+    /// with 8, packed as those of [`WeightFormat::Affine`], and one scale for each group of a row.
+    /// Formats with a further scale for a whole matrix become this one, and those with one scale for a
+    /// row.
+    Float {
+        /// Bits of a code: 4 or 8.
+        bits: u8,
+        /// Numbers that share a scale.
+        group: usize,
+        /// Element type of the scales.
+        scale: DType,
+    },
     /// Codes [`super::e4m3`], and one scale for each block of 128 rows and 128 columns; blocks at
     /// the edges may be smaller.
     Fp8Block {
@@ -108,6 +120,8 @@ pub enum Sides {
     E8M0,
     /// A scale [`super::e4m3`] for each group.
     E4M3,
+    /// A scale of this type for each group.
+    Scales(DType),
     /// A scale of this type for each group and [`FP8_BLOCK`] rows.
     Blocks(DType),
     /// Scales and biases as [`WeightFormat::KQuant`] has them.
@@ -162,6 +176,10 @@ impl WeightFormat {
             WeightFormat::MxFp4 => (Code::E2M1, words, 32, Sides::E8M0),
             WeightFormat::MxFp8 => (Code::E4M3, words, 32, Sides::E8M0),
             WeightFormat::NvFp4 => (Code::E2M1, words, 16, Sides::E4M3),
+            WeightFormat::Float { bits, group, scale } => {
+                let code = if bits == 4 { Code::E2M1 } else { Code::E4M3 };
+                (code, words, group, Sides::Scales(scale))
+            }
             WeightFormat::Fp8Block { scale } => {
                 (Code::E4M3, PartType::U8, FP8_BLOCK, Sides::Blocks(scale))
             }
@@ -205,6 +223,7 @@ impl WeightFormat {
         let groups = width.checked_div(coded.group).unwrap_or(0);
         let [scales, biases] = match coded.sides {
             Sides::Pairs(dtype) => [part(float(dtype), groups), part(float(dtype), groups)],
+            Sides::Scales(dtype) => [part(float(dtype), groups), none()],
             Sides::E8M0 | Sides::E4M3 => [part(PartType::U8, groups), none()],
             Sides::Blocks(dtype) => {
                 let mut scales = part(float(dtype), width.div_ceil(FP8_BLOCK));
@@ -241,6 +260,11 @@ impl WeightFormat {
                     matches!(bits, 2 | 3 | 4 | 5 | 6 | 8),
                     format!("bits must be 2, 3, 4, 5, 6 or 8, are {bits}"),
                 )?;
+                scale
+            }
+            WeightFormat::Float { bits, scale, .. } => {
+                let reason = format!("bits must be 4 or 8, are {bits}");
+                require(matches!(bits, 4 | 8), reason)?;
                 scale
             }
             WeightFormat::KQuant { bits } => {
@@ -290,6 +314,9 @@ impl fmt::Display for WeightFormat {
             WeightFormat::Dense(dtype) => write!(f, "{dtype}"),
             WeightFormat::Affine { bits, group, scale } => {
                 write!(f, "affine{bits}(group = {group}, scale = {scale})")
+            }
+            WeightFormat::Float { bits, group, scale } => {
+                write!(f, "float{bits}(group = {group}, scale = {scale})")
             }
             WeightFormat::MxFp4 => f.write_str("mxfp4"),
             WeightFormat::MxFp8 => f.write_str("mxfp8"),

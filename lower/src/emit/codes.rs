@@ -47,6 +47,7 @@ impl<'c, 'a> Operations<'c, 'a> {
                 let biases = codes.biases.as_ref().map(float).transpose()?;
                 (float(scales)?, biases)
             }
+            Sides::Scales(_) => (float(scales)?, None),
             Sides::E8M0 => (self.exponent(&unsigned(scales)?)?, None),
             Sides::E4M3 => (self.eight_bits(&unsigned(scales)?)?, None),
             Sides::Blocks(_) => {

@@ -59,6 +59,10 @@ impl<'a> Sides<'a> {
                 scales,
                 biases,
             },
+            Declared::Scales(dtype) => Sides::Scales {
+                element: element(dtype)?,
+                scales,
+            },
             Declared::E8M0 => Sides::Scales {
                 element: Element::E8M0,
                 scales,

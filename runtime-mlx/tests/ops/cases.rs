@@ -533,6 +533,26 @@ pub(crate) const CASES: &[(&str, Build)] = &[
     ("embedding mxfp4", embedding!(WeightFormat::MxFp4)),
     ("linear mxfp8", linear!(WeightFormat::MxFp8, 320, F32)),
     ("embedding mxfp8", embedding!(WeightFormat::MxFp8)),
+    (
+        "linear float4",
+        linear!(
+            WeightFormat::Float {
+                bits: 4,
+                group: 16,
+                scale: DType::F32
+            },
+            320,
+            F32
+        ),
+    ),
+    (
+        "embedding float8",
+        embedding!(WeightFormat::Float {
+            bits: 8,
+            group: 32,
+            scale: DType::BF16
+        }),
+    ),
     ("linear nvfp4", linear!(WeightFormat::NvFp4, 320, F32)),
     ("embedding nvfp4", embedding!(WeightFormat::NvFp4)),
     (

@@ -95,7 +95,10 @@ impl Weight {
                 }
             }
         }
-        if format == WeightFormat::MxFp8 {
+        if matches!(
+            format,
+            WeightFormat::MxFp8 | WeightFormat::Float { bits: 8, .. }
+        ) {
             parts[0].iter_mut().for_each(|code| *code = finite(*code));
         }
         if let WeightFormat::Affine { bits, scale, .. } = format {
@@ -209,6 +212,10 @@ pub(crate) fn formats(columns: usize) -> Vec<WeightFormat> {
     }
     if columns.is_multiple_of(16) {
         formats.extend(floats.map(|scale| WeightFormat::Fp8Block { scale }));
+        for (bits, group) in [(4, 16), (4, 32), (8, 16), (8, 64)] {
+            let scaled = floats.map(|scale| WeightFormat::Float { bits, group, scale });
+            formats.extend(scaled);
+        }
     }
     formats.extend([
         WeightFormat::MxFp4,
