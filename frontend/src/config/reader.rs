@@ -272,6 +272,16 @@ impl<'a> Reader<'a> {
         Head::new(untied.then(|| Linear::new(module, size[0], size[1], false)))
     }
 
+    /// The same with a bias.
+    pub(crate) fn biased_head(&self, module: &str) -> Head {
+        let mut head = self.head(module);
+        match &mut head.linear {
+            Some(linear) => *linear = Linear::new(module, linear.from, linear.to, true),
+            None => head.bias = Some(format!("{module}.bias")),
+        }
+        head
+    }
+
     /// Whether the head `module` and the embedding are both there and differ.
     fn has_other_head(&self, module: &str) -> bool {
         let head = format!("{module}.weight");
