@@ -39,12 +39,14 @@ def main():
             found["rope_theta"] = float(theta)
             if "partial_rotary_factor" in rope:
                 found["partial_rotary_factor"] = rope["partial_rotary_factor"]
+        if rope.get("rope_type", "default") != "default":
+            found["rope_parameters"] = {name: value for name, value in rope.items() if name != "rope_theta"}
         known = defaults.setdefault(family, {})
         for name, value in sorted(found.items()):
             if name in known or name not in named or name in OTHER:
                 continue
             kind = type(value)
-            if kind in (bool, float) or kind is int and value >= 0 or kind is str and WORDS.search(name):
+            if kind in (bool, float, dict) or kind is int and value >= 0 or kind is str and WORDS.search(name):
                 known[name] = value
     defaults = {family: fields for family, fields in sorted(defaults.items()) if fields}
     FILE.write_text(json.dumps(defaults, indent=2) + "\n")

@@ -120,7 +120,10 @@ mod tests {
             let found = parse_json(Path::new("config.json"), text.as_bytes()).ok();
             assert_eq!(found, expect, "{text}");
         };
-        check(r#"{"a": [0.0, Infinity]}"#, Some(json!({"a": [0.0, "Infinity"]})));
+        check(
+            r#"{"a": [0.0, Infinity]}"#,
+            Some(json!({"a": [0.0, "Infinity"]})),
+        );
         check(r#"[-Infinity,NaN]"#, Some(json!(["-Infinity", "NaN"])));
         check(
             r#"{"NaN": "\"Infinity", "b": Infinity}"#,

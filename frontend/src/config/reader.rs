@@ -33,6 +33,16 @@ const ACTIVATIONS: &[(&str, Activation)] = &[
     ("sigmoid", Activation::Sigmoid),
 ];
 
+/// The names of the table of tokens under the root.
+const EMBEDDINGS: [&str; 6] = [
+    "embed_tokens",
+    "tok_embeddings",
+    "wte",
+    "embeddings",
+    "word_embeddings",
+    "embed_in",
+];
+
 impl<'a> Reader<'a> {
     /// The width at `name`, which must be there.
     pub(crate) fn width(&self, name: &str) -> Result<usize, LoadError> {
@@ -289,12 +299,10 @@ impl<'a> Reader<'a> {
         if self.weights.declaration(&head, &shape, "").is_err() {
             return false;
         }
-        let embedding = ["embed_tokens", "tok_embeddings", "wte"]
-            .iter()
-            .find_map(|name| {
-                let name = self.weights.rules.rooted(name);
-                self.weights.get(&format!("{name}.weight"))
-            });
+        let embedding = EMBEDDINGS.iter().find_map(|name| {
+            let name = self.weights.rules.rooted(name);
+            self.weights.get(&format!("{name}.weight"))
+        });
         match (self.weights.get(&head), embedding) {
             (Some(head), Some(embedding)) => {
                 (head.values, head.scales, head.biases)
