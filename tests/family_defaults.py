@@ -1,30 +1,21 @@
 """Completes frontend/src/families/defaults.json: what holds where a configuration leaves a field out.
 
 Usage: python family_defaults.py, in the folder tests, with transformers installed. For each family it adds the
-defaults of the class in transformers, of the fields that the sources of the frontend name and that are no sizes of
-the model; what the file has already is kept. Lists depend on the number of layers and are left to the families.
+defaults of the class in transformers, of the fields that the sources of the frontend name; what the file has already
+is kept. Lists depend on the number of layers and are left to the families.
 """
 
+import dataclasses
 import json
 import pathlib
 import re
 
-from transformers import AutoConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 FRONTEND = pathlib.Path(__file__).parent.parent / "frontend/src"
 FILE = FRONTEND / "families/defaults.json"
-# Whole numbers that are no sizes of the model.
-NUMBERS = """
-sliding_window original_max_position_embeddings sliding_window_pattern no_rope_layer_interval n_group topk_group
-first_k_dense_replace decoder_sparse_step moe_layer_freq moe_layer_interval moe_layer_start_index num_experts_per_tok
-interleave_moe_layer_step conv_kernel mamba_d_conv linear_conv_kernel_dim attn_layer_period attn_layer_offset
-expert_layer_period expert_layer_offset attention_chunk_size floor_scale rescale_every max_window_layers conv_L_cache
-num_dense_layers dim_model_base mamba_conv_kernel n_shared_experts num_shared_experts full_attn_mod moe_num_shared_experts
-position_buckets local_attention global_attn_every_n_layers
-""".split()
 # Fields about which the tensors decide, or that mean nothing here.
-OTHER = {"tie_word_embeddings", "dtype", "torch_dtype", "dropout", "legacy"}
+OTHER = {"tie_word_embeddings", "dtype", "torch_dtype", "dropout", "legacy", "bos_token_id", "eos_token_id", "pad_token_id"}
 WORDS = re.compile(r"act|norm_type|topk_method|scoring_func|mlp_type|position_embedding_type|hidden_act")
 
 
@@ -36,21 +27,26 @@ def main():
     for family in families:
         if family not in CONFIG_MAPPING:
             continue
-        config = AutoConfig.for_model(family)
-        cls = type(config)
-        found = config.to_dict()
+        cls = CONFIG_MAPPING[family]
+        # What is computed from other fields where it is not given, as the width of a head, has the default None.
+        own = {field.name: field.default for field in dataclasses.fields(cls)}
+        names = {old: new for new, old in cls.attribute_map.items()}
+        found = {name: own.get(name) for name in cls().to_dict() if own.get(name) is not dataclasses.MISSING}
+        found |= {new: found.pop(old) for old, new in names.items() if old in found and new in named and old not in named}
         theta = getattr(cls, "default_theta", None)
-        rope = found.get("rope_parameters") or {}
+        rope = cls().to_dict().get("rope_parameters") or {}
         if isinstance(theta, (int, float)) and "rope_parameters" in found and not any(isinstance(part, dict) for part in rope.values()):
             found["rope_theta"] = float(theta)
             if "partial_rotary_factor" in rope:
                 found["partial_rotary_factor"] = rope["partial_rotary_factor"]
+        if rope.get("rope_type", "default") != "default":
+            found["rope_parameters"] = {name: value for name, value in rope.items() if name != "rope_theta"}
         known = defaults.setdefault(family, {})
         for name, value in sorted(found.items()):
             if name in known or name not in named or name in OTHER:
                 continue
             kind = type(value)
-            if kind in (bool, float) or kind is int and value > 0 and name in NUMBERS or kind is str and WORDS.search(name):
+            if kind in (bool, float, dict) or kind is int and value >= 0 or kind is str and WORDS.search(name):
                 known[name] = value
     defaults = {family: fields for family, fields in sorted(defaults.items()) if fields}
     FILE.write_text(json.dumps(defaults, indent=2) + "\n")

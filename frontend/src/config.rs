@@ -87,6 +87,8 @@ pub(crate) mod alias {
         "activation_function",
         "activation",
     ];
+    /// How rotary embedding is stretched.
+    pub(crate) const STRETCH: &[&str] = &["rope_parameters", "rope_scaling"];
     pub(crate) const ROPE_BASE: &[&str] = &["rope_theta", "rotary_emb_base"];
     /// The share of each head that turns.
     pub(crate) const TURNING: &[&str] = &["partial_rotary_factor", "rotary_pct", "rope_pct"];
@@ -112,6 +114,7 @@ pub(crate) mod alias {
         CHOSEN,
         EPSILON,
         ACTIVATION,
+        STRETCH,
         ROPE_BASE,
         TURNING,
         SHARED,

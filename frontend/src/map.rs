@@ -72,8 +72,66 @@ pub(crate) fn read_json(path: &Path, limit: u64) -> Result<serde_json::Value, Lo
     parse_json(path, &read(path, limit)?)
 }
 
-/// Parses the JSON that `path` holds; serde_json bounds its depth.
+/// Parses the JSON that `path` holds; serde_json bounds its depth. Numbers that JSON does not have,
+/// which Python writes as `Infinity` and `NaN`, become strings.
 pub(crate) fn parse_json(path: &Path, bytes: &[u8]) -> Result<serde_json::Value, LoadError> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| LoadError::format(path, format!("is not valid JSON: {error}")))
+    serde_json::from_slice(bytes).or_else(|error| {
+        quoted(bytes)
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .ok_or_else(|| LoadError::format(path, format!("is not valid JSON: {error}")))
+    })
+}
+
+/// `bytes` with the numbers that JSON does not have in quotes; nothing where there are none.
+fn quoted(bytes: &[u8]) -> Option<Vec<u8>> {
+    const WORDS: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
+    let mut result = Vec::with_capacity(bytes.len() + 16);
+    let (mut at, mut within, mut found) = (0, false, false);
+    while let Some(&byte) = bytes.get(at) {
+        let rest = bytes.get(at..).unwrap_or_default();
+        let word = WORDS.into_iter().find(|word| rest.starts_with(word));
+        let length = match word.filter(|_| !within) {
+            Some(word) => {
+                found = true;
+                result.extend([b"\"", word, b"\""].concat());
+                word.len()
+            }
+            None => {
+                // An escaped quote does not end a string.
+                let length = if within && byte == b'\\' { 2 } else { 1 };
+                within ^= byte == b'"';
+                result.extend(rest.iter().take(length));
+                length
+            }
+        };
+        at += length;
+    }
+    found.then_some(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn numbers_that_json_lacks_are_strings() {
+        let check = |text: &str, expect: Option<Value>| {
+            let found = parse_json(Path::new("config.json"), text.as_bytes()).ok();
+            assert_eq!(found, expect, "{text}");
+        };
+        check(
+            r#"{"a": [0.0, Infinity]}"#,
+            Some(json!({"a": [0.0, "Infinity"]})),
+        );
+        check(r#"[-Infinity,NaN]"#, Some(json!(["-Infinity", "NaN"])));
+        check(
+            r#"{"NaN": "\"Infinity", "b": Infinity}"#,
+            Some(json!({"NaN": "\"Infinity", "b": "Infinity"})),
+        );
+        check(r#"{"a": infinity}"#, None);
+        check(r#"{"a": Infinityy}"#, None);
+        check(r#"{"a": Infinity"#, None);
+        check(r#"["\"#, None);
+    }
 }

@@ -33,6 +33,16 @@ const ACTIVATIONS: &[(&str, Activation)] = &[
     ("sigmoid", Activation::Sigmoid),
 ];
 
+/// The names of the table of tokens under the root.
+const EMBEDDINGS: [&str; 6] = [
+    "embed_tokens",
+    "tok_embeddings",
+    "wte",
+    "embeddings",
+    "word_embeddings",
+    "embed_in",
+];
+
 impl<'a> Reader<'a> {
     /// The width at `name`, which must be there.
     pub(crate) fn width(&self, name: &str) -> Result<usize, LoadError> {
@@ -272,6 +282,16 @@ impl<'a> Reader<'a> {
         Head::new(untied.then(|| Linear::new(module, size[0], size[1], false)))
     }
 
+    /// The same with a bias.
+    pub(crate) fn biased_head(&self, module: &str) -> Head {
+        let mut head = self.head(module);
+        match &mut head.linear {
+            Some(linear) => *linear = Linear::new(module, linear.from, linear.to, true),
+            None => head.bias = Some(format!("{module}.bias")),
+        }
+        head
+    }
+
     /// Whether the head `module` and the embedding are both there and differ.
     fn has_other_head(&self, module: &str) -> bool {
         let head = format!("{module}.weight");
@@ -279,12 +299,10 @@ impl<'a> Reader<'a> {
         if self.weights.declaration(&head, &shape, "").is_err() {
             return false;
         }
-        let embedding = ["embed_tokens", "tok_embeddings", "wte"]
-            .iter()
-            .find_map(|name| {
-                let name = self.weights.rules.rooted(name);
-                self.weights.get(&format!("{name}.weight"))
-            });
+        let embedding = EMBEDDINGS.iter().find_map(|name| {
+            let name = self.weights.rules.rooted(name);
+            self.weights.get(&format!("{name}.weight"))
+        });
         match (self.weights.get(&head), embedding) {
             (Some(head), Some(embedding)) => {
                 (head.values, head.scales, head.biases)

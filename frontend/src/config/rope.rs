@@ -88,7 +88,13 @@ impl Rope {
         if share == 1.0 && !width.is_multiple_of(2) {
             return Err(fields.error("head_dim", format!("must be even, is {width}")));
         }
-        let plain = Self::plain((width as f64 * share) as usize / 2 * 2, base);
+        // Of an odd number the last turns too, and frequencies go by that number.
+        let turning = (width as f64 * share) as usize;
+        let dims = turning.next_multiple_of(2);
+        let plain = match turning == dims {
+            true => Self::plain(dims, base),
+            false => Self::plain(dims, base.powf(dims as f64 / turning as f64)),
+        };
         if plain.dims == 0 {
             let reason = format!("heads of {width} elements, of which {share} turn, cannot turn");
             return Err(fields.error("head_dim", reason));

@@ -29,7 +29,7 @@ impl Stack {
     }
 
     /// Of the layers `name` of `count` experts: a tensor for each, or one parameter, which has the
-    /// name of no layer.
+    /// name of no layer; with biases where the checkpoint has some.
     pub(crate) fn named(
         weights: &Weights,
         name: &str,
@@ -38,9 +38,14 @@ impl Stack {
         to: usize,
     ) -> Self {
         let weight = format!("{name}.weight");
-        match !weights.has(&weight) && weights.has(name) {
+        let stack = match !weights.has(&weight) && weights.has(name) {
             true => Self::new(name, count, from, to),
             false => Self::new(weight, count, from, to),
+        };
+        let bias = format!("{name}.bias");
+        match weights.has(&bias) {
+            true => stack.biased(bias),
+            false => stack,
         }
     }
 

@@ -34,7 +34,13 @@ pub(super) fn build(
     }
     let mut logits = match &head.linear {
         Some(linear) => work.linear(x, linear, "head")?,
-        None => work.op(|b| b.linear(x, table, None))?,
+        None => {
+            let bias = match &head.bias {
+                Some(name) => Some(work.weight(name, &[decoder.embedding.rows])?),
+                None => None,
+            };
+            work.op(|b| b.linear(x, table, bias))?
+        }
     };
     logits = work.scaled(logits, head.scale)?;
     if let Some(cap) = head.softcap {

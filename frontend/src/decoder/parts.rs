@@ -15,6 +15,8 @@ pub(crate) struct Linear {
     pub(crate) to: usize,
     /// The bias that must not be there, as the configuration says that there is none.
     absent: Option<String>,
+    /// Two layers, one after the other, that change what it gives.
+    change: Option<Box<[Linear; 2]>>,
 }
 
 impl Linear {
@@ -33,6 +35,15 @@ impl Linear {
             from,
             to,
             absent,
+            change: None,
+        }
+    }
+
+    /// The same with what the first and then the second layer of `change` make of its input added.
+    pub(crate) fn changed(self, change: [Self; 2]) -> Self {
+        Self {
+            change: Some(Box::new(change)),
+            ..self
         }
     }
 
@@ -45,6 +56,7 @@ impl Linear {
             from: self.from,
             to: rows.len(),
             absent: self.absent.clone(),
+            change: None,
         }
     }
 
@@ -58,6 +70,7 @@ impl Linear {
             from: self.from,
             to: count,
             absent: self.absent.clone(),
+            change: None,
         }
     }
 
@@ -77,7 +90,12 @@ impl Linear {
                 reason: "is there, but the configuration says that this layer has no bias".into(),
             });
         }
-        let y = work.op(|b| b.linear(x, weight, bias))?;
+        let mut y = work.op(|b| b.linear(x, weight, bias))?;
+        if let Some([down, up]) = self.change.as_deref() {
+            let narrow = down.build(work, x)?;
+            let change = up.build(work, narrow)?;
+            y = work.op(|b| b.add(y, change))?;
+        }
         let Some(change) = low_rank else {
             return Ok(y);
         };
@@ -241,6 +259,8 @@ impl Embedding {
 pub(crate) struct Head {
     /// The layer, where the head is not the embedding.
     pub(crate) linear: Option<Linear>,
+    /// The name of a bias of a head that is the embedding.
+    pub(crate) bias: Option<String>,
     /// The streams that are joined before the last norm, where there are several.
     pub(crate) streams: Option<Streams>,
     /// From the residual stream's width to the embedding's, where they differ.
@@ -256,6 +276,7 @@ impl Head {
     pub(crate) fn new(linear: Option<Linear>) -> Self {
         Self {
             linear,
+            bias: None,
             streams: None,
             projection: None,
             scale: 1.0,

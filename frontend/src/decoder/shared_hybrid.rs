@@ -15,8 +15,6 @@ pub(crate) struct SharedHybrid<B> {
     pub(crate) middle: Norm,
     /// Gives gate and up, one after the other.
     pub(crate) gate_up: Linear,
-    /// This layer's own change of that: down and up again.
-    pub(crate) change: [Linear; 2],
     pub(crate) down: Linear,
     pub(crate) activation: Activation,
     pub(crate) linear: Linear,
@@ -31,11 +29,7 @@ impl<B: Block> Block for SharedHybrid<B> {
         let both = work.norm(both, &self.before, "shared_norm")?;
         let y = self.attention.build(work, both)?;
         let y = work.norm(y, &self.middle, "shared_middle_norm")?;
-        let [down, up] = &self.change;
-        let change = work.linear(y, down, "change_down")?;
-        let change = work.linear(change, up, "change")?;
         let all = work.linear(y, &self.gate_up, "gate_up")?;
-        let all = work.op(|b| b.add(all, change))?;
         let inner = self.gate_up.to / 2;
         let gate = work.part(all, 0..inner)?;
         let up = work.part(all, inner..2 * inner)?;

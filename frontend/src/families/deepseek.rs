@@ -106,9 +106,15 @@ pub(super) fn experts(
 fn groups(reader: &Reader<'_>, experts: usize, rule: GroupRule) -> Result<Groups, LoadError> {
     let count = reader.width_or(alias::GROUPS, 1)?;
     let kept = reader.width_or(&["topk_group"], count)?;
+    let open = kept * (experts / count);
     if !experts.is_multiple_of(count) || kept > count {
         let reason = format!("{experts} experts have no {count} equal groups to keep {kept} of");
         return Err(reader.fields.error("n_group", reason));
+    }
+    let [_, chosen] = reader.experts()?;
+    if chosen > open {
+        let reason = format!("{kept} groups have {open} experts, but a token uses {chosen}");
+        return Err(reader.fields.error("topk_group", reason));
     }
     Ok(Groups { count, kept, rule })
 }

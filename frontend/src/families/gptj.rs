@@ -4,7 +4,7 @@
 use super::{Category, Family, Names};
 use crate::LoadError;
 use crate::config::{Reader, Rope};
-use crate::decoder::{Attention, Branch, Decoder, Head, Layer, Linear, Norm, Plain, Projections};
+use crate::decoder::{Attention, Branch, Decoder, Layer, Linear, Norm, Plain, Projections};
 use mlxcel_ir::Activation;
 
 pub(super) const FAMILY: Family = Family {
@@ -19,7 +19,7 @@ pub(super) const FAMILY: Family = Family {
 };
 
 fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
-    let (hidden, vocabulary) = (reader.config.hidden, reader.config.vocabulary);
+    let hidden = reader.config.hidden;
     let sizes = reader.own_heads()?;
     let epsilon = reader.positive_or(&["layer_norm_epsilon"], 1e-5)?;
     let inner = reader.width_or(&["n_inner"], 4 * hidden)?;
@@ -51,7 +51,7 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
         embedding: reader.embedding("transformer.wte"),
         layers: layers?,
         norm: Some(Norm::layer("transformer.ln_f", hidden, epsilon, true)),
-        head: Head::new(Some(Linear::new("lm_head", hidden, vocabulary, true))),
+        head: reader.biased_head("lm_head"),
         context: None,
     })
 }

@@ -111,6 +111,8 @@ fn mamba(reader: &Reader<'_>, module: &str, epsilon: f64) -> Result<Mamba2, Load
         ..Sizes::hybrid(reader)?
     };
     let mut mamba = mixer(reader, module, sizes, biases, Some(epsilon))?;
+    // As in Zamba2.
+    mamba.steps = [reader.number_or("time_step_min", 0.001)?, f64::INFINITY];
     let width = mamba.inner() / mamba.groups;
     if let Some(gated) = &mut mamba.norm {
         gated.norm.width = width;

@@ -19,7 +19,11 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
     let parts = parts(reader, BASE)?;
     let sliding = reader.sliding(|index| !(index + 1).is_multiple_of(4))?;
     let window = reader.window()?;
-    let local = Rope::of_kind(reader, parts.sizes[2], "sliding_attention", BASE)?;
+    // In the older spelling, what stretches frequencies is of the other layers.
+    let local = match reader.fields.object("rope_parameters")? {
+        Some(_) => Rope::of_kind(reader, parts.sizes[2], "sliding_attention", BASE)?,
+        None => Rope::plain(parts.sizes[2], parts.rope.base),
+    };
     parts.decoder(|index, module| {
         let mut attention = attention(&parts, module);
         if sliding.get(index).is_some_and(|&slides| slides) {

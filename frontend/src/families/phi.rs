@@ -4,7 +4,7 @@
 use super::{Category, Family, Names};
 use crate::LoadError;
 use crate::config::{Reader, Rope};
-use crate::decoder::{Attention, Branch, Decoder, Head, Layer, Linear, Norm, Plain, Projections};
+use crate::decoder::{Attention, Branch, Decoder, Layer, Linear, Norm, Plain, Projections};
 use mlxcel_ir::Activation;
 
 pub(super) const FAMILY: Family = Family {
@@ -16,7 +16,7 @@ pub(super) const FAMILY: Family = Family {
 };
 
 fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
-    let (hidden, vocabulary) = (reader.config.hidden, reader.config.vocabulary);
+    let hidden = reader.config.hidden;
     let sizes = reader.heads()?;
     let rope = Rope::read(reader, sizes[2])?;
     let epsilon = reader.positive_or(&["layer_norm_eps"], 1e-5)?;
@@ -50,7 +50,7 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
         embedding: reader.embedding("model.embed_tokens"),
         layers: layers?,
         norm: Some(Norm::layer("model.final_layernorm", hidden, epsilon, true)),
-        head: Head::new(Some(Linear::new("lm_head", hidden, vocabulary, true))),
+        head: reader.biased_head("lm_head"),
         context: rope.context,
     })
 }

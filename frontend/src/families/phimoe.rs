@@ -47,9 +47,8 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
         })
     })?;
     decoder.norm = Some(norm("model.norm".into()));
-    if let Some(head) = &mut decoder.head.linear {
-        let bias = reader.flag_or("lm_head_bias", false)?;
-        *head = Linear::new("lm_head", hidden, reader.config.vocabulary, bias);
+    if reader.flag_or("lm_head_bias", false)? {
+        decoder.head = reader.biased_head("lm_head");
     }
     Ok(decoder)
 }

@@ -56,7 +56,8 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
     })?;
     let mut embedding = reader.embedding("rwkv.embeddings");
     embedding.norm = Some(norm("rwkv.blocks.0.pre_ln".into()));
-    let mut last = norm("rwkv.ln_out".into());
+    // Whatever the epsilon of the other norms.
+    let mut last = Norm::layer("rwkv.ln_out", hidden, 1e-5, true);
     if halved(layers.len()) {
         // The norm of a half is the norm of the whole with four times the epsilon.
         last.epsilon *= 4.0;

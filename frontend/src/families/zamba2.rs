@@ -63,12 +63,12 @@ fn hybrid(reader: &Reader<'_>) -> Result<Vec<usize>, LoadError> {
 
 fn mamba(reader: &Reader<'_>, module: &str) -> Result<Mamba2, LoadError> {
     let bias = reader.flag_or("add_bias_linear", false)?;
-    let conv_bias = reader.flag_or("use_conv_bias", true)?;
+    // The convolution has a bias, whatever `use_conv_bias` says.
     let mut mamba = mixer(
         reader,
         module,
         Sizes::hybrid(reader)?,
-        [bias, conv_bias],
+        [bias, true],
         Some(1e-5),
     )?;
     // The bound of its time steps is what others call the least one at initialisation.
@@ -106,12 +106,25 @@ fn shared<B: Block>(
     let blocks = reader.width_or(&["num_mem_blocks"], 1)?;
     let owner = hybrid[place % blocks];
     let named = |name: &str| format!("model.layers.{owner}.shared_transformer.{name}");
-    if reader.flag_or("use_shared_attention_adapter", false)? {
-        let reason = "must be false: changes of attention for each layer are not supported";
-        return Err(fields.error("use_shared_attention_adapter", reason));
-    }
     let sizes = [heads, kv_heads, width];
-    let projections = Projections::new(&named("self_attn"), 2 * hidden, sizes, false);
+    let rank = reader.width_or(&["adapter_rank"], 128)?;
+    // What this layer adds to a layer that several share.
+    let adapted = |linear: Linear, list: &str| {
+        let part = |part: usize, from, to| {
+            let name = named(&format!("{list}_adapter_list.{place}.{part}"));
+            Linear::new(name, from, to, false)
+        };
+        let change = [part(0, linear.from, rank), part(1, rank, linear.to)];
+        linear.changed(change)
+    };
+    let mut projections = Projections::new(&named("self_attn"), 2 * hidden, sizes, false);
+    if reader.flag_or("use_shared_attention_adapter", false)? {
+        projections = Projections {
+            q: adapted(projections.q, "self_attn.linear_q"),
+            k: adapted(projections.k, "self_attn.linear_k"),
+            v: adapted(projections.v, "self_attn.linear_v"),
+        };
+    }
     let output = Linear::new(named("self_attn.o_proj"), heads * width, hidden, false);
     let rope = match reader.flag_or("use_mem_rope", false)? {
         true => Some(Rope::read(reader, width)?),
@@ -121,19 +134,16 @@ fn shared<B: Block>(
     attention.scale = (2.0 / width as f64).sqrt();
     let bias = reader.flag_or("add_bias_linear", false)?;
     let inner = reader.width_or(&["intermediate_size", "ffn_hidden_size"], 4 * hidden)?;
-    let rank = reader.width_or(&["adapter_rank"], 128)?;
-    let change = |part: usize, from, to| {
-        let list = named("feed_forward.gate_up_proj_adapter_list");
-        Linear::new(format!("{list}.{place}.{part}"), from, to, false)
-    };
     let mlp =
         |name: &str, from, to| Linear::new(named(&format!("feed_forward.{name}")), from, to, bias);
     Ok(SharedHybrid {
         before: Norm::rms(named("input_layernorm"), 2 * hidden, epsilon),
         attention,
         middle: Norm::rms(named("pre_ff_layernorm"), hidden, epsilon),
-        gate_up: mlp("gate_up_proj", hidden, 2 * inner),
-        change: [change(0, hidden, rank), change(1, rank, 2 * inner)],
+        gate_up: adapted(
+            mlp("gate_up_proj", hidden, 2 * inner),
+            "feed_forward.gate_up_proj",
+        ),
         down: mlp("down_proj", inner, hidden),
         activation: reader.activation(Activation::Gelu)?,
         linear: Linear::new(format!("{module}.{linear}"), hidden, hidden, false),
