@@ -105,11 +105,7 @@ fn report(
 }
 
 /// What is stored in an artifact of `model` with caches of `kv` for later verifications.
-pub(crate) fn stored(
-    model: &Model,
-    context: usize,
-    kv: DType,
-) -> anyhow::Result<StoredContract> {
+pub(crate) fn stored(model: &Model, context: usize, kv: DType) -> anyhow::Result<StoredContract> {
     let mut tokens = contract::tokens(model)?;
     tokens.truncate(context);
     let Contract {

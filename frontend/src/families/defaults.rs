@@ -56,6 +56,6 @@ mod tests {
         let null = json!({"head_dim": null, "num_experts": 4});
         check(null.clone(), "qwen3_next", "/head_dim", Some(Value::Null));
         check(null.clone(), "llama4_text", "/num_local_experts", None);
-        check(null, "llama", "/vocab_size", None);
+        check(null, "llama", "/vocab_size", Some(json!(32000)));
     }
 }

@@ -16,9 +16,7 @@ use melior::ir::Module;
 use melior::ir::block::BlockLike;
 use melior::ir::operation::OperationLike;
 use mlxcel_frontend::artifact::{Kernel, parameter_names, stored};
-use mlxcel_ir::{
-    Bindings, Builder, DType, Graph, Node, Op, StateId, StatePart, ValueId, WeightId,
-};
+use mlxcel_ir::{Bindings, Builder, DType, Graph, Node, Op, StateId, StatePart, ValueId, WeightId};
 use std::collections::HashMap;
 use std::fmt::Write;
 
@@ -152,12 +150,7 @@ fn executable(name: &str, symbol: &str, kernel: &Kernel) -> Emitted<String> {
 }
 
 /// Whether a kernel computes the node `index` alone, so that it is not to be decomposed.
-pub(super) fn computes(
-    graph: &Graph,
-    sizes: &Sizes<'_>,
-    index: usize,
-    owner: KernelOwner,
-) -> bool {
+pub(super) fn computes(graph: &Graph, sizes: &Sizes<'_>, index: usize, owner: KernelOwner) -> bool {
     cut(graph, sizes, owner, &[index], &[index]).is_some()
 }
 

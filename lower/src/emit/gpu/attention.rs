@@ -528,4 +528,3 @@ fn combine(code: &mut Code, shape: &Shape, buffers: &Buffers, own: &Gathered, ou
         code.store(result, &buffers.out, at);
     });
 }
-

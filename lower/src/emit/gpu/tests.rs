@@ -151,7 +151,11 @@ fn check_rotating(
             // Each place has the latest position before the row's start that is its.
             let mut placed = vec![0.0; rows * places * width];
             for (row, &start) in starts.iter().enumerate() {
-                for position in 0..if places == capacity { capacity } else { start as usize } {
+                for position in 0..if places == capacity {
+                    capacity
+                } else {
+                    start as usize
+                } {
                     let from = (row * capacity + position) * width;
                     let to = (row * places + position % places) * width;
                     placed[to..to + width].copy_from_slice(&numbers[from..from + width]);
