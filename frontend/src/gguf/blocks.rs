@@ -199,7 +199,7 @@ impl Blocks {
                     {
                         for (to, &byte) in to.iter_mut().zip(&block[at..at + width]) {
                             let rest = byte.wrapping_mul(3u8.pow(digit as u32));
-                            *to = (u16::from(rest) * 3 >> 8) as u8;
+                            *to = ((u16::from(rest) * 3) >> 8) as u8;
                         }
                     }
                     (at, first) = (at + width, first + width * digits);

@@ -193,7 +193,7 @@ fn gptq_is_converted_exactly() {
                 ("a.weight", &[outputs, inputs]),
                 "f32",
                 |n, k| {
-                    let of = k / each ^ 1;
+                    let of = (k / each) ^ 1;
                     let zero = f64::from(code(n, of, bits)) + f64::from(add);
                     scale(n, of).to_f64() * (f64::from(code(n, k, bits)) - zero)
                 },
