@@ -100,7 +100,22 @@ fn configurations() {
     );
     check_config("model_type", json!("lama"), &["`lama`", "llama", "qwen3"]);
     check_config("model_type", json!(null), &["is missing"]);
-    check_config("hidden_size", json!(null), &["is missing"]);
+    // A size that is left out is the class's default, as in transformers.
+    check(
+        |folder| {
+            edit_json(&folder.join("config.json"), |config| {
+                config
+                    .as_object_mut()
+                    .expect("an object")
+                    .shift_remove("hidden_size");
+            });
+        },
+        &[
+            "model.safetensors",
+            "model.embed_tokens.weight",
+            "[320, 4096]",
+        ],
+    );
     check_config("hidden_size", json!("64"), &["whole number"]);
     check_config("hidden_size", json!(0), &["whole number from 1"]);
     check_config("num_hidden_layers", json!(u64::MAX), &["whole number"]);
