@@ -11,8 +11,8 @@ use std::ops::Range;
 /// The size of a header, and what parts are filled up to.
 pub const BLOCK: usize = 512;
 
-/// The most parts that are read.
-const PARTS: usize = 100_000;
+/// The most parts that are read: an artifact has some ten.
+const PARTS: usize = 1000;
 
 /// The longest name of a part.
 const NAME: usize = 100;

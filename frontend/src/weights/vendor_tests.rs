@@ -439,3 +439,64 @@ fn publishers_read_the_same_numbers() {
         }
     }
 }
+
+#[test]
+fn sizes_of_zero_are_no_codes() {
+    let scaled = Method::Scaled { block: None };
+    // A whole scale of no numbers would be divided by; a row of no codes would be cut into nothing.
+    let cases: [(&[(&str, &str, &[usize])], Method); 4] = [
+        (
+            &[
+                ("a.weight_packed", "U8", &[0, 1 << 20, 8]),
+                ("a.weight_scale", "F8_E4M3", &[0, 1 << 20, 1]),
+                ("a.weight_global_scale", "F32", &[0]),
+            ],
+            scaled,
+        ),
+        (
+            &[
+                ("a.weight", "I8", &[1 << 50, 0]),
+                ("a.weight_scale", "F32", &[1]),
+            ],
+            scaled,
+        ),
+        (
+            &[
+                ("a.qweight", "I32", &[0, 8]),
+                ("a.qzeros", "I32", &[1, 1]),
+                ("a.scales", "F16", &[1, 8]),
+            ],
+            Method::Gptq { zero: 1 },
+        ),
+        (
+            &[
+                ("a.qweight", "I32", &[16, 0]),
+                ("a.qzeros", "I32", &[1, 0]),
+                ("a.scales", "F16", &[1, 0]),
+            ],
+            Method::Awq,
+        ),
+    ];
+    for (tensors, method) in cases {
+        let size = |dtype: &str| match dtype {
+            "I32" | "F32" => 4,
+            "F16" => 2,
+            _ => 1,
+        };
+        let tensors: Vec<NewTensor> = tensors
+            .iter()
+            .map(|&(name, dtype, shape)| {
+                let bytes = vec![0; shape.iter().product::<usize>() * size(dtype)];
+                NewTensor {
+                    name: format!("model.{name}"),
+                    dtype: dtype.to_string().leak(),
+                    shape: shape.to_vec(),
+                    bytes,
+                }
+            })
+            .collect();
+        let weights = assemble(&tensors, &quantization(method, 4, 32));
+        let known = weights.is_ok_and(|weights| weights.stored.contains_key("model.a.weight"));
+        assert!(!known, "{method:?}");
+    }
+}
