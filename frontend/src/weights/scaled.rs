@@ -152,6 +152,9 @@ impl<'a> Module<'a> {
         let [outer @ .., height, width] = &shape[..] else {
             return Err(self.flat());
         };
+        if shape.contains(&0) {
+            return Err(self.flat());
+        }
         let matrices: usize = outer.iter().product();
         let blocks = |rows: usize, columns: usize| {
             [outer, &[height.div_ceil(rows), width.div_ceil(columns)]].concat()

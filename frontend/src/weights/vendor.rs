@@ -21,10 +21,6 @@ pub(super) fn vendor(
     quantization: Option<&Quantization>,
     spelled: &impl Fn(&str) -> String,
 ) -> Result<Option<Stored>, LoadError> {
-    // No size of a weight is 0, and what follows divides by them.
-    if tensor.entry.shape.contains(&0) {
-        return Ok(None);
-    }
     let name = tensor.entry.name.as_str();
     let method = quantization.map(|all| all.method).unwrap_or_default();
     let module = Module {
