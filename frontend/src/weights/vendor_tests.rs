@@ -442,9 +442,11 @@ fn publishers_read_the_same_numbers() {
 
 #[test]
 fn sizes_of_zero_are_no_codes() {
+    /// Name, element type, and shape.
+    type Part<'a> = (&'a str, &'a str, &'a [usize]);
     let scaled = Method::Scaled { block: None };
     // What converts codes divides by sizes, and cuts rows by them.
-    let cases: [(&[(&str, &str, &[usize])], Method); 5] = [
+    let cases: [(&[Part<'_>], Method); 5] = [
         (
             &[
                 ("a.weight", "F8_E4M3", &[0, 16]),
