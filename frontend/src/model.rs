@@ -38,7 +38,8 @@ pub struct GraphOptions {
     pub logits: Logits,
     /// Whether to give `token` `i32[B]`, the most likely next token of each row.
     pub token: bool,
-    /// Whether to give `hidden.N` `f32[B, T, H]` after each layer.
+    /// Whether to give `hidden.N` `f32[B, T, H]` after each layer, `f32[S, B, T, H]` of a model with
+    /// `S` residual streams.
     pub hidden: bool,
 }
 

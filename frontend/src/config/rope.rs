@@ -198,12 +198,15 @@ impl Rope {
                     whole,
                 });
                 self.magnitude = yarn_magnitude(inner, factor)?;
+                // transformers reads this one beside settings for each kind of layer, not within them.
+                let outer = reader.fields.object("rope_parameters")?;
+                let whole_bounds = outer.as_ref().unwrap_or(inner).flag("truncate")?;
                 self.scaling = RopeScaling::Yarn {
                     factor,
                     fast: inner.positive("beta_fast")?.unwrap_or(32.0),
                     slow: inner.positive("beta_slow")?.unwrap_or(1.0),
                     original: trained as f64,
-                    whole: inner.flag("truncate")?.unwrap_or(true),
+                    whole: whole_bounds.unwrap_or(true),
                 };
             }
             "longrope" | "su" | "yarn" => {
