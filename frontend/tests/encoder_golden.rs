@@ -39,7 +39,7 @@ fn run(
     let bindings = Bindings::new()
         .with(Symbol::B, rows)
         .with(Symbol::T, size[1])
-        .with(Symbol::S, 1);
+        .with(Symbol::S, size[1]);
     let inputs = [
         (step::TOKENS, HostTensor::i32(size, &integers(tokens))),
         (step::START, HostTensor::i32([rows], &vec![0; rows])),

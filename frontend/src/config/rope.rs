@@ -162,8 +162,9 @@ impl Rope {
             // The base grows once a text is longer than the configuration's context.
             "dynamic" => {
                 let factor = needed("factor")?;
-                if self.dims > 2 {
-                    let change = Change::Base { factor };
+                let turning = (width as f64 * share) as usize;
+                if turning > 2 {
+                    let change = Change::Base { factor, turning };
                     self.beyond = Some(Beyond {
                         original: context,
                         change,
