@@ -322,9 +322,11 @@ impl Model {
         let (pooling, types, classifier) = match &self.body {
             Body::Decoder(_) => return None,
             Body::Causal(causal, pooling) => (pooling, None, &causal.classifier),
-            Body::Encoder(encoder, pooling) => {
-                (pooling, encoder.embedding.types.as_ref(), &encoder.classifier)
-            }
+            Body::Encoder(encoder, pooling) => (
+                pooling,
+                encoder.embedding.types.as_ref(),
+                &encoder.classifier,
+            ),
         };
         let scores = |classifier: &Classifier| classifier.output.to;
         Some(EncoderInfo {
@@ -352,9 +354,7 @@ impl Model {
     pub fn encoder_graph(&self, name: &str, hidden: bool) -> Result<Graph, LoadError> {
         let names = [name, &self.config.model_type];
         match &self.body {
-            Body::Encoder(encoder, pooling) => {
-                encoder.graph(names, &self.weights, pooling, hidden)
-            }
+            Body::Encoder(encoder, pooling) => encoder.graph(names, &self.weights, pooling, hidden),
             Body::Causal(causal, pooling) => causal.graph(names, &self.weights, pooling, hidden),
             Body::Decoder(_) => Err(LoadError::NotAModel {
                 path: self.path.clone(),
