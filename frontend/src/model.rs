@@ -175,10 +175,12 @@ impl Model {
         }
         let mut value = map::read_json(&file, map::SMALL)?;
         let family = families::choose(&file, &value)?;
-        families::complete(&mut value, family.name());
+        let assumed = families::complete(&mut value, family.name());
         let config = Config::parse(&file, &value)?;
         let checkpoint = Checkpoint::open(path)?;
-        let weights = Weights::assemble(checkpoint, config.quantization.as_ref(), family.names())?;
+        let mut weights =
+            Weights::assemble(checkpoint, config.quantization.as_ref(), family.names())?;
+        weights.assumed = assumed;
         Self::assembled(path, &file, family, &value, weights)
     }
 

@@ -2,7 +2,9 @@
 //! tensor is found in its shape, and the graph uses as many numbers as the model has. No numbers are
 //! needed for that; the files of weights are empty but for their headers.
 //!
-//! `data/published.json` has, for each model, its configuration, its parameters and its tensors. A key
+//! `data/published.json` has, for each model, its configuration, its parameters and its tensors.
+//! Parameters are those that the language model uses, each once: without towers for images, and without the keys and
+//! values of layers of Gemma 3n that use those of others. A key
 //! of `tensors` that ends in a dot stands before numbers, whose ranges are the keys within; the rest
 //! of a name is within those.
 
@@ -59,7 +61,12 @@ fn write(file: &Path, tensors: &[(String, Vec<u64>)]) -> std::io::Result<()> {
         let tensor = json!({"dtype": "BF16", "shape": shape, "data_offsets": [start, end]});
         header.insert(name.clone(), tensor);
     }
-    let header = Value::Object(header).to_string();
+    let mut header = Value::Object(header).to_string();
+    // Tensors that do not stand where their numbers can be read in place are copied.
+    header.extend(std::iter::repeat_n(
+        ' ',
+        header.len().next_multiple_of(8) - header.len(),
+    ));
     let mut file = File::create(file)?;
     file.write_all(&(header.len() as u64).to_le_bytes())?;
     file.write_all(header.as_bytes())?;
