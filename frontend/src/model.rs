@@ -206,7 +206,7 @@ impl Model {
                 match encoder::classifies(value) || encoder::has_modules(path) {
                     true => {
                         let longest = encoder::longest(path)?.unwrap_or(context);
-                        let causal = Arc::new(Causal::new(decoder, &reader));
+                        let causal = Arc::new(Causal::new(decoder, &reader)?);
                         let pooling = Pooling::of_folder(path)?;
                         (Body::Causal(causal, pooling), longest.min(context))
                     }

@@ -20,8 +20,18 @@ pub(crate) struct Causal {
 }
 
 impl Causal {
-    /// `decoder` with the classifier that its configuration names, if it does.
-    pub(crate) fn new(decoder: Decoder, reader: &Reader<'_>) -> Self {
+    /// `decoder` with a classifier, if its files have one.
+    ///
+    /// # Errors
+    /// Its tokens shall see those after them too, which a decoder's do not.
+    pub(crate) fn new(decoder: Decoder, reader: &Reader<'_>) -> Result<Self, LoadError> {
+        let directions = [("is_causal", false), ("use_bidirectional_attention", true)];
+        for (name, both) in directions {
+            if reader.fields.get(name) == Some(&Value::Bool(both)) {
+                let reason = "asks for attention in both directions, which this family does not have";
+                return Err(reader.fields.error(name, reason));
+            }
+        }
         let classes = reader.weights.rows(&format!("{CLASSIFIER}.weight"));
         let classifier = classes.map(|classes| Classifier {
             of: Reduce::Last,
@@ -29,10 +39,10 @@ impl Causal {
             norm: None,
             output: Linear::new(CLASSIFIER, reader.config.hidden, classes, false),
         });
-        Self {
+        Ok(Self {
             decoder,
             classifier,
-        }
+        })
     }
 
     /// The graph from whole texts to states, vectors and scores, as an encoder's.
