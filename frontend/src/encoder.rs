@@ -5,8 +5,8 @@ mod causal;
 mod pooling;
 
 pub(crate) use causal::{Causal, classifies};
-pub(crate) use pooling::{has_modules, longest};
 pub use pooling::{Pooling, Reduce};
+pub(crate) use pooling::{has_modules, longest};
 
 use crate::decoder::{Layer, Linear, Norm, Positions, Work};
 use crate::{LoadError, weights::Weights};

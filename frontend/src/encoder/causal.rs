@@ -28,7 +28,8 @@ impl Causal {
         let directions = [("is_causal", false), ("use_bidirectional_attention", true)];
         for (name, both) in directions {
             if reader.fields.get(name) == Some(&Value::Bool(both)) {
-                let reason = "asks for attention in both directions, which this family does not have";
+                let reason =
+                    "asks for attention in both directions, which this family does not have";
                 return Err(reader.fields.error(name, reason));
             }
         }
