@@ -6,6 +6,9 @@ prompt, and the logits after its ninth and its last token. The weights are made 
 `numbers` of tests/support makes them. With `"exact": true` transformers computes in f64, for models
 that grow the rounding of f32 beyond the budget; such a file must be the only one.
 
+Cases of data/vectors are completed in the same way: decoders with `files`, which say how a vector is made of a
+text's states, and classifiers.
+
 Cases that were made by transformers 5.17 but for `gemma3n-short`, some of whose tokens have no row in the table
 of per-layer inputs, which 5.24 allows. RWKV-7, which transformers does not have, is computed by rwkv7.py.
 """
@@ -18,7 +21,12 @@ import torch
 import torch.nn.functional as F
 from safetensors import safe_open
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+)
 
 from rwkv7 import rwkv7
 
@@ -60,17 +68,17 @@ def in_f64():
     torch.set_default_dtype(torch.float64)
 
 
-def by_transformers(config, exact):
+def by_transformers(config, exact, auto=AutoModelForCausalLM):
     with tempfile.TemporaryDirectory() as d:
         json.dump(config, open(f"{d}/config.json", "w"))
         c = AutoConfig.from_pretrained(d)
         c._attn_implementation = "eager"
-        AutoModelForCausalLM.from_config(c).save_pretrained(d)
+        auto.from_config(c).save_pretrained(d)
         file = f"{d}/model.safetensors"
         with safe_open(file, "pt") as s:
             shapes = {k: list(s.get_slice(k).get_shape()) for k in s.keys()}
         save_file({k: numbers(k, s) for k, s in shapes.items()}, file, metadata={"format": "pt"})
-        m, info = AutoModelForCausalLM.from_pretrained(
+        m, info = auto.from_pretrained(
             d, attn_implementation="eager", dtype=torch.float32, output_loading_info=True
         )
     assert not info["missing_keys"] and not info["unexpected_keys"], info
@@ -79,7 +87,15 @@ def by_transformers(config, exact):
         in_f64()
         m = m.double()
     with torch.no_grad():
-        return shapes, m(torch.tensor([IDS]), use_cache=False).logits[0]
+        return shapes, m(torch.tensor([IDS]), use_cache=False)[0][0]
+
+
+def vector(states, files):
+    """What the module files of sentence-transformers make of the states of a text."""
+    pooling = files["1_Pooling/config.json"]
+    made = states[-1] if pooling["pooling_mode_lasttoken"] else states.mean(0)
+    kinds = [module["type"] for module in files["modules.json"]]
+    return F.normalize(made, dim=0) if kinds[-1].endswith("Normalize") else made
 
 
 for file in sys.argv[1:]:
@@ -87,9 +103,16 @@ for file in sys.argv[1:]:
     config = case["config"]
     if config["model_type"] == "rwkv7":
         shapes, logits = rwkv7(config, IDS, numbers)
+        rows = torch.cat([logits[8], logits[-1]])
+    elif "files" in case:
+        shapes, states = by_transformers(config, False, AutoModel)
+        rows = vector(states, case["files"])
+    elif str(config.get("architectures")).endswith("ForSequenceClassification']"):
+        shapes, rows = by_transformers(config, False, AutoModelForSequenceClassification)
     else:
         shapes, logits = by_transformers(config, case.get("exact", False))
-    rows = torch.cat([logits[8], logits[-1]]).tolist()
+        rows = torch.cat([logits[8], logits[-1]])
+    rows = rows.tolist()
     case |= {"tensors": shapes, "ids": IDS, "logits": [float(f"{x:.7g}") for x in rows]}
     json.dump(case, open(file, "w"), separators=(",", ":"))
     print(file, flush=True)

@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 
 /// Write the logits of a model, and more of what it computes, to a safetensors file.
 ///
-/// The file has `logits` f32 [T, V], with --hidden `hidden.N` f32 [T, H] after each layer, and with
-/// --greedy `tokens` i32 [N].
+/// The file has `logits` f32 [T, V], with --hidden `hidden.N` f32 [T, H] after each layer ([S, T, H] of a
+/// model with S streams), and with --greedy `tokens` i32 [N].
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     mlxcel logits ./demo --tokens 1,2,3 --out logits.safetensors\n  \
@@ -206,8 +206,11 @@ fn trace(arguments: &Arguments) -> anyhow::Result<Vec<Tensor>> {
     };
     let observed = execution.run(&graph, &bindings, &model.weights(), &inputs)?;
     let tensor = |observed: mlxcel_oracle::Observed| {
-        // The batch of one is left out.
-        let shape = observed.shape.get(1..).unwrap_or_default().to_vec();
+        // The batch of one is left out: the third dimension from the end, as streams stand before it.
+        let mut shape = observed.shape;
+        if let Some(batch) = shape.len().checked_sub(3) {
+            shape.remove(batch);
+        }
         let values = observed.values.into_iter().map(|value| value as f32);
         Tensor::f32(&observed.name, shape, values)
     };

@@ -276,7 +276,7 @@ impl Encoder {
         let bindings = Bindings::new()
             .with(Symbol::B, size[0])
             .with(Symbol::T, size[1])
-            .with(Symbol::S, 1);
+            .with(Symbol::S, size[1]);
         let output = |name: String, shape: Vec<usize>, values: Vec<f64>| Output {
             name,
             shape,

@@ -82,8 +82,8 @@ pub(crate) mod alias {
         "block_norm_eps",
     ];
     pub(crate) const ACTIVATION: &[&str] = &[
-        "hidden_act",
         "hidden_activation",
+        "hidden_act",
         "activation_function",
         "activation",
     ];

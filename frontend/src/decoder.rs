@@ -50,7 +50,7 @@ pub(crate) use work::Work;
 
 use crate::model::GraphOptions;
 use crate::{LoadError, weights::Weights};
-use mlxcel_ir::{Graph, ValueId, step};
+use mlxcel_ir::{Graph, ValueId, WeightId, step};
 use std::fmt;
 
 /// A decoder-only language model.
@@ -234,21 +234,32 @@ impl Decoder {
         options: &GraphOptions,
     ) -> Result<Graph, LoadError> {
         let mut work = Work::new(&options.name, model_type, weights);
-        let (mut x, table) = self.embedding.build(&mut work)?;
+        let (x, table) = self.stream(&mut work, options.hidden)?;
+        head::build(self, &mut work, x, table, options)?;
+        Ok(work.builder.finish())
+    }
+
+    /// Adds the residual stream after the last layer, with `hidden` the outputs after each one, and
+    /// the table of tokens.
+    pub(crate) fn stream(
+        &self,
+        work: &mut Work<'_>,
+        hidden: bool,
+    ) -> Result<(ValueId, WeightId), LoadError> {
+        let (mut x, table) = self.embedding.build(work)?;
         work.embedding = Some(x);
         for (index, layer) in self.layers.iter().enumerate() {
-            x = layer.build(&mut work, x, index)?;
-            if options.hidden {
+            x = layer.build(work, x, index)?;
+            if hidden {
                 let given = match &self.embedding.streams {
-                    Some(streams) => streams.stacked(&mut work, x)?,
+                    Some(streams) => streams.stacked(work, x)?,
                     None => x,
                 };
                 work.builder.output(step::hidden(index), given);
             }
         }
         work.leave();
-        head::build(self, &mut work, x, table, options)?;
-        Ok(work.builder.finish())
+        Ok((x, table))
     }
 }
 

@@ -1,10 +1,12 @@
 //! What an encoder consists of, as a family reads it from a configuration, and the graph of it: from
 //! the tokens of whole texts to their states, one vector for each text, or scores.
 
+mod causal;
 mod pooling;
 
-pub(crate) use pooling::longest;
+pub(crate) use causal::{Causal, classifies};
 pub use pooling::{Pooling, Reduce};
+pub(crate) use pooling::{has_modules, longest};
 
 use crate::decoder::{Layer, Linear, Norm, Positions, Work};
 use crate::{LoadError, weights::Weights};
@@ -84,13 +86,7 @@ impl Encoder {
             let pooled = dense(&mut work, first, linear, *activation, "pooler")?;
             work.builder.output(step::POOLED, pooled);
         }
-        let vector = reduced(&mut work, x, pooling.reduce)?;
-        let vector = match pooling.normalize {
-            true => unit(&mut work, vector)?,
-            false => vector,
-        };
-        work.named(vector, "embedding_out");
-        work.builder.output(step::EMBEDDING, vector);
+        vector(&mut work, x, pooling)?;
         if let Some(classifier) = &self.classifier {
             let scores = classifier.build(&mut work, x)?;
             work.builder.output(step::SCORES, scores);
@@ -140,6 +136,17 @@ impl Classifier {
         }
         work.linear(x, &self.output, "scores")
     }
+}
+
+/// Adds the output of one vector for the states `x[B, T, H]` of each text.
+fn vector(work: &mut Work<'_>, x: ValueId, pooling: &Pooling) -> Result<(), LoadError> {
+    let mut vector = reduced(work, x, pooling.reduce)?;
+    if pooling.normalize {
+        vector = unit(work, vector)?;
+    }
+    work.named(vector, "embedding_out");
+    work.builder.output(step::EMBEDDING, vector);
+    Ok(())
 }
 
 fn dense(

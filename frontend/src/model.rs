@@ -5,7 +5,7 @@ use crate::checkpoint::Checkpoint;
 use crate::config::fields::Fields;
 use crate::config::{Reader, language};
 use crate::decoder::Decoder;
-use crate::encoder::{self, Encoder, Pooling};
+use crate::encoder::{self, Causal, Classifier, Encoder, Pooling};
 use crate::families::{self, Kind};
 use crate::surgery::{self, Heads};
 use crate::text::TextFiles;
@@ -38,7 +38,8 @@ pub struct GraphOptions {
     pub logits: Logits,
     /// Whether to give `token` `i32[B]`, the most likely next token of each row.
     pub token: bool,
-    /// Whether to give `hidden.N` `f32[B, T, H]` after each layer.
+    /// Whether to give `hidden.N` `f32[B, T, H]` after each layer, `f32[S, B, T, H]` of a model with
+    /// `S` residual streams.
     pub hidden: bool,
 }
 
@@ -81,6 +82,7 @@ pub struct EncoderInfo {
 #[derive(Clone, Debug)]
 enum Body {
     Decoder(Arc<Decoder>),
+    Causal(Arc<Causal>, Pooling),
     Encoder(Arc<Encoder>, Pooling),
 }
 
@@ -123,7 +125,7 @@ impl Model {
         // Building the graph looks up every tensor, so that what is wrong shows now.
         let graph = match &model.body {
             Body::Decoder(_) => model.graph(&GraphOptions::default())?,
-            Body::Encoder(..) => model.encoder_graph("encode", false)?,
+            Body::Causal(..) | Body::Encoder(..) => model.encoder_graph("encode", false)?,
         };
         adapter::check_used(&model.weights, &graph)?;
         Ok(model)
@@ -173,10 +175,12 @@ impl Model {
         }
         let mut value = map::read_json(&file, map::SMALL)?;
         let family = families::choose(&file, &value)?;
-        families::complete(&mut value, family.name());
+        let assumed = families::complete(&mut value, family.name());
         let config = Config::parse(&file, &value)?;
         let checkpoint = Checkpoint::open(path)?;
-        let weights = Weights::assemble(checkpoint, config.quantization.as_ref(), family.names())?;
+        let mut weights =
+            Weights::assemble(checkpoint, config.quantization.as_ref(), family.names())?;
+        weights.assumed = assumed;
         Self::assembled(path, &file, family, &value, weights)
     }
 
@@ -199,7 +203,15 @@ impl Model {
                 let decoder = (family.decoder)(&reader)?;
                 let context = decoder.context.map(|context| context.growing);
                 let context = context.unwrap_or(config.context);
-                (Body::Decoder(Arc::new(decoder)), context)
+                match encoder::classifies(value) || encoder::has_modules(path) {
+                    true => {
+                        let longest = encoder::longest(path)?.unwrap_or(context);
+                        let causal = Arc::new(Causal::new(decoder, &reader)?);
+                        let pooling = Pooling::of_folder(path)?;
+                        (Body::Causal(causal, pooling), longest.min(context))
+                    }
+                    false => (Body::Decoder(Arc::new(decoder)), context),
+                }
             }
             Kind::Encoder(family) => {
                 let encoder = (family.encoder)(&reader)?;
@@ -268,7 +280,7 @@ impl Model {
     pub fn longest(&self) -> usize {
         match &self.body {
             Body::Decoder(decoder) => decoder.context.map(|context| context.whole),
-            Body::Encoder(..) => None,
+            Body::Causal(..) | Body::Encoder(..) => None,
         }
         .unwrap_or(self.config.context)
     }
@@ -290,11 +302,14 @@ impl Model {
     /// The model is an encoder. None for a language model that loaded; the type says what building
     /// found.
     pub fn graph(&self, options: &GraphOptions) -> Result<Graph, LoadError> {
-        match &self.body {
-            Body::Decoder(decoder) => {
-                decoder.graph(&self.config.model_type, &self.weights, options)
-            }
-            Body::Encoder(..) => Err(LoadError::NotAModel {
+        let decoder = match &self.body {
+            Body::Decoder(decoder) => Some(decoder.as_ref()),
+            Body::Causal(causal, _) if causal.classifier.is_none() => Some(&causal.decoder),
+            Body::Causal(..) | Body::Encoder(..) => None,
+        };
+        match decoder {
+            Some(decoder) => decoder.graph(&self.config.model_type, &self.weights, options),
+            None => Err(LoadError::NotAModel {
                 path: self.path.clone(),
                 reason:
                     "it is an encoder, which gives vectors or scores, not text: see `mlxcel embed` \
@@ -306,28 +321,28 @@ impl Model {
 
     /// What the model gives if it is an encoder.
     pub fn encoder(&self) -> Option<EncoderInfo> {
-        match &self.body {
-            Body::Decoder(_) => None,
-            Body::Encoder(encoder, pooling) => Some(EncoderInfo {
-                pooling: *pooling,
-                token_types: encoder
-                    .embedding
-                    .types
-                    .as_ref()
-                    .map_or(0, |(_, rows)| *rows),
-                scores: encoder
-                    .classifier
-                    .as_ref()
-                    .map_or(0, |found| found.output.to),
-                width: self.config.hidden,
-            }),
-        }
+        let (pooling, types, classifier) = match &self.body {
+            Body::Decoder(_) => return None,
+            Body::Causal(causal, pooling) => (pooling, None, &causal.classifier),
+            Body::Encoder(encoder, pooling) => (
+                pooling,
+                encoder.embedding.types.as_ref(),
+                &encoder.classifier,
+            ),
+        };
+        let scores = |classifier: &Classifier| classifier.output.to;
+        Some(EncoderInfo {
+            pooling: *pooling,
+            token_types: types.map_or(0, |(_, rows)| *rows),
+            scores: classifier.as_ref().map_or(0, scores),
+            width: self.config.hidden,
+        })
     }
 
     /// The encoder with another way from states to a vector than its files say.
     #[must_use]
     pub fn with_pooling(mut self, other: Pooling) -> Self {
-        if let Body::Encoder(_, pooling) = &mut self.body {
+        if let Body::Causal(_, pooling) | Body::Encoder(_, pooling) = &mut self.body {
             *pooling = other;
         }
         self
@@ -339,11 +354,10 @@ impl Model {
     /// # Errors
     /// The model is not an encoder.
     pub fn encoder_graph(&self, name: &str, hidden: bool) -> Result<Graph, LoadError> {
+        let names = [name, &self.config.model_type];
         match &self.body {
-            Body::Encoder(encoder, pooling) => {
-                let names = [name, &self.config.model_type];
-                encoder.graph(names, &self.weights, pooling, hidden)
-            }
+            Body::Encoder(encoder, pooling) => encoder.graph(names, &self.weights, pooling, hidden),
+            Body::Causal(causal, pooling) => causal.graph(names, &self.weights, pooling, hidden),
             Body::Decoder(_) => Err(LoadError::NotAModel {
                 path: self.path.clone(),
                 reason: "it is a language model, which gives text, not vectors".into(),

@@ -140,6 +140,8 @@ pub(crate) struct Weights {
     pub(crate) rules: Rules,
     /// Weights that an adapter changes by layers beside theirs.
     pub(crate) adapted: BTreeSet<String>,
+    /// Sizes that the configuration leaves out, by name.
+    pub(crate) assumed: Vec<(String, usize)>,
     /// What a user should know of how they were read, in sentences.
     pub(crate) notes: Vec<String>,
     /// What the weights were changed by, beside the model's own files: settings,
@@ -175,6 +177,7 @@ impl Weights {
             refused,
             transposed: &[],
             adapted: BTreeSet::new(),
+            assumed: Vec::new(),
             notes: Vec::new(),
             recipe: Vec::new(),
             ingredients: Vec::new(),
@@ -217,7 +220,8 @@ impl Weights {
                 file: found.file.to_path_buf(),
                 tensor: name.to_string(),
                 reason: format!(
-                    "must have shape {shape:?} ({reason}), has {:?}{}",
+                    "must have shape {shape:?} ({reason}{}), has {:?}{}",
+                    self.assumptions(shape, &declaration.shape),
                     declaration.shape,
                     match declaration.format {
                         WeightFormat::Dense(_) => String::new(),
@@ -228,6 +232,23 @@ impl Weights {
             });
         }
         Ok(declaration)
+    }
+
+    /// Which sizes that `wanted` and `found` differ in may come from a field that the configuration leaves
+    /// out, for a message.
+    fn assumptions(&self, wanted: &[usize], found: &[usize]) -> String {
+        let differs = |place: usize, size: usize| found.get(place) != Some(&size);
+        let wrong: Vec<usize> = wanted
+            .iter()
+            .enumerate()
+            .filter(|&(place, &size)| differs(place, size))
+            .map(|(_, &size)| size)
+            .collect();
+        let made_of = |size: usize| size > 1 && wrong.iter().any(|&all| all.is_multiple_of(size));
+        let fields = self.assumed.iter().filter(|&&(_, size)| made_of(size));
+        fields
+            .map(|(name, size)| format!("; it leaves out `{name}`, which is {size} by default"))
+            .collect()
     }
 
     /// The two matrices of the change that an adapter makes to the linear layer of the weight

@@ -3,11 +3,10 @@
 
 mod common;
 
-use common::relative_error;
+use common::{encoded, relative_error};
 use libtest_mimic::{Arguments, Failed, Trial};
 use mlxcel_frontend::{Model, read_tensors};
-use mlxcel_ir::interpret::{Interpreter, States};
-use mlxcel_ir::{Bindings, HostTensor, Symbol, step};
+use mlxcel_ir::{HostTensor, step};
 use mlxcel_test_support as support;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,36 +23,14 @@ fn integers(tensor: &HostTensor) -> Vec<i32> {
 }
 
 /// Runs the texts of `tokens[B, T]`, `length` of whose tokens count.
-fn run(
+fn encode(
     model: &Model,
     tokens: &HostTensor,
     types: Option<&HostTensor>,
     length: &[i32],
 ) -> BTreeMap<String, Vec<f64>> {
-    let graph = model
-        .encoder_graph("encode", false)
-        .expect("an encoder has a graph");
-    let rows = length.len();
-    let size = [rows, tokens.elements() / rows];
     let types = types.map_or(vec![0; tokens.elements()], integers);
-    let bindings = Bindings::new()
-        .with(Symbol::B, rows)
-        .with(Symbol::T, size[1])
-        .with(Symbol::S, 1);
-    let inputs = [
-        (step::TOKENS, HostTensor::i32(size, &integers(tokens))),
-        (step::START, HostTensor::i32([rows], &vec![0; rows])),
-        (step::LENGTH, HostTensor::i32([rows], length)),
-        (step::TOKEN_TYPES, HostTensor::i32(size, &types)),
-    ];
-    let mut states = States::<f32>::new(&graph);
-    Interpreter::new(&graph, model.weights())
-        .expect("the graph decomposes")
-        .run(&bindings, &inputs, &mut states)
-        .unwrap_or_else(|error| panic!("{error}"))
-        .into_iter()
-        .map(|(name, tensor)| (name, tensor.to_f64()))
-        .collect()
+    encoded(model, &integers(tokens), &types, length)
 }
 
 fn check(folder: &Path) -> Result<(), Failed> {
@@ -71,7 +48,7 @@ fn check(folder: &Path) -> Result<(), Failed> {
         let Some(tokens) = expected.get(&name("input_ids")) else {
             continue;
         };
-        let outputs = run(&model, tokens, None, &[length]);
+        let outputs = encode(&model, tokens, None, &[length]);
         for (output, recorded) in [
             (step::STATES, "last_hidden_state"),
             (step::POOLED, "pooler_output"),
@@ -85,7 +62,7 @@ fn check(folder: &Path) -> Result<(), Failed> {
     let mask = integers(&expected["batch.attention_mask"]);
     let longest = tokens.shape[1];
     let length: Vec<i32> = mask.chunks(longest).map(|row| row.iter().sum()).collect();
-    let outputs = run(
+    let outputs = encode(
         &model,
         tokens,
         expected.get("batch.token_type_ids"),

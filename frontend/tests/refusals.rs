@@ -114,6 +114,8 @@ fn configurations() {
             "model.safetensors",
             "model.embed_tokens.weight",
             "[320, 4096]",
+            "`hidden_size`, which is 4096 by default",
+            "has [320,",
         ],
     );
     check_config("hidden_size", json!("64"), &["whole number"]);

@@ -4,8 +4,8 @@
 //! end), [`START`] `i32[B]` (tokens that the row's cache already holds) and [`LENGTH`] `i32[B]` (how
 //! many of the T are real). Its outputs are chosen from [`LOGITS`] (`f32[B, V]` after the last real
 //! token, or `f32[B, T, V]`), [`TOKEN`] (`i32[B]`, the most likely next token) and the hidden states
-//! `hidden.N` `f32[B, T, H]` after layer N. Cache rows past `start + length` are never attended to
-//! and may be overwritten.
+//! `hidden.N` `f32[B, T, H]` after layer N, `f32[S, B, T, H]` of a model with `S` residual streams.
+//! Cache rows past `start + length` are never attended to and may be overwritten.
 //!
 //! The graph of an encoder has these inputs, of which [`START`] is all zeros, and [`TOKEN_TYPES`]; its
 //! outputs are chosen from [`STATES`], [`POOLED`], [`EMBEDDING`] and [`SCORES`], and it has no states.

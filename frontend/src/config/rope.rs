@@ -162,8 +162,9 @@ impl Rope {
             // The base grows once a text is longer than the configuration's context.
             "dynamic" => {
                 let factor = needed("factor")?;
-                if self.dims > 2 {
-                    let change = Change::Base { factor };
+                let turning = (width as f64 * share) as usize;
+                if turning > 2 {
+                    let change = Change::Base { factor, turning };
                     self.beyond = Some(Beyond {
                         original: context,
                         change,
@@ -198,12 +199,15 @@ impl Rope {
                     whole,
                 });
                 self.magnitude = yarn_magnitude(inner, factor)?;
+                // transformers reads this one beside settings for each kind of layer, not within them.
+                let outer = reader.fields.object("rope_parameters")?;
+                let whole_bounds = outer.as_ref().unwrap_or(inner).flag("truncate")?;
                 self.scaling = RopeScaling::Yarn {
                     factor,
                     fast: inner.positive("beta_fast")?.unwrap_or(32.0),
                     slow: inner.positive("beta_slow")?.unwrap_or(1.0),
                     original: trained as f64,
-                    whole: inner.flag("truncate")?.unwrap_or(true),
+                    whole: whole_bounds.unwrap_or(true),
                 };
             }
             "longrope" | "su" | "yarn" => {

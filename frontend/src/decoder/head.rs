@@ -18,20 +18,12 @@ pub(super) fn build(
     }
     let all = options.logits == Logits::All;
     // The norm and the head, the largest layer of small models, run on one row where one counts.
-    let mut x = match all {
+    let x = match all {
         true => x,
         false => last(work, x)?,
     };
-    if let Some(streams) = &decoder.head.streams {
-        x = streams.join(work, x)?;
-    }
-    if let Some(norm) = &decoder.norm {
-        x = work.norm(x, norm, "norm")?;
-    }
+    let x = decoder.ended(work, x)?;
     let head = &decoder.head;
-    if let Some(projection) = &head.projection {
-        x = work.linear(x, projection, "head_in")?;
-    }
     let mut logits = match &head.linear {
         Some(linear) => work.linear(x, linear, "head")?,
         None => {
@@ -62,6 +54,22 @@ pub(super) fn build(
         work.builder.output(step::TOKEN, token);
     }
     Ok(())
+}
+
+impl Decoder {
+    /// What the head reads of the residual stream `x` after the last layer.
+    pub(crate) fn ended(&self, work: &mut Work<'_>, mut x: ValueId) -> Result<ValueId, LoadError> {
+        if let Some(streams) = &self.head.streams {
+            x = streams.join(work, x)?;
+        }
+        if let Some(norm) = &self.norm {
+            x = work.norm(x, norm, "norm")?;
+        }
+        match &self.head.projection {
+            Some(projection) => work.linear(x, projection, "head_in"),
+            None => Ok(x),
+        }
+    }
 }
 
 /// The row of each `x[B, T, ...]` at position `length - 1`.

@@ -42,6 +42,11 @@ pub(crate) fn longest(folder: &Path) -> Result<Option<usize>, LoadError> {
     Fields::root(&file, &value)?.size("max_seq_length", 1..=1 << 24)
 }
 
+/// Whether the files of `folder` say how a text's states become a vector.
+pub(crate) fn has_modules(folder: &Path) -> bool {
+    folder.join(MODULES).is_file()
+}
+
 impl Pooling {
     /// What the files of `folder` say; the mean, not normalised, where they say nothing.
     ///

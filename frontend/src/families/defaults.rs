@@ -8,12 +8,13 @@ use std::sync::LazyLock;
 static DEFAULTS: LazyLock<Map<String, Value>> =
     LazyLock::new(|| serde_json::from_str(include_str!("defaults.json")).unwrap_or_default());
 
-/// Fills in what the configuration `value` of a model of `family` leaves out. A field that is null is
-/// there.
-pub(crate) fn complete(value: &mut Value, family: &str) {
+/// Fills in what the configuration `value` of a model of `family` leaves out, and gives the sizes among
+/// that. A field that is null is there.
+pub(crate) fn complete(value: &mut Value, family: &str) -> Vec<(String, usize)> {
+    let mut sizes = Vec::new();
     let defaults = DEFAULTS.get(family).and_then(Value::as_object);
     let (Some(defaults), Some(fields)) = (defaults, language_mut(value).as_object_mut()) else {
-        return;
+        return sizes;
     };
     for (name, default) in defaults {
         let names = alias::ALL
@@ -23,9 +24,13 @@ pub(crate) fn complete(value: &mut Value, family: &str) {
         let is_there =
             fields.contains_key(name) || names.iter().any(|name| fields.contains_key(*name));
         if !is_there {
+            if let Some(size) = default.as_u64() {
+                sizes.push((name.clone(), size as usize));
+            }
             fields.insert(name.clone(), default.clone());
         }
     }
+    sizes
 }
 
 #[cfg(test)]

@@ -62,18 +62,10 @@ pub(super) fn attention(
     Ok(attention)
 }
 
-/// The feed-forward part of `module`. Configurations whose `hidden_act` says `gelu` mean the
-/// approximation, which all these models were trained with.
+/// The feed-forward part of `module`.
 pub(super) fn feed_forward(reader: &Reader<'_>, module: &str) -> Result<Gated, LoadError> {
     let inner = reader.width("intermediate_size")?;
-    let name = "hidden_activation";
-    let activation = match reader.fields.get(name) {
-        Some(_) => reader.activation_at(name, Activation::GeluTanh)?,
-        None => match reader.activation(Activation::GeluTanh)? {
-            Activation::Gelu => Activation::GeluTanh,
-            other => other,
-        },
-    };
+    let activation = reader.activation(Activation::GeluTanh)?;
     let hidden = reader.config.hidden;
     Ok(Gated::new(
         &format!("{module}.mlp"),

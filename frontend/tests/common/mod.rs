@@ -109,3 +109,35 @@ pub(crate) fn numbers(seed: u64, count: usize) -> Vec<f32> {
     };
     (0..count).map(|_| next()).collect()
 }
+
+/// What an encoder gives for texts of `tokens`, `length` of whose tokens count, padded to equal length.
+pub(crate) fn encoded(
+    model: &Model,
+    tokens: &[i32],
+    types: &[i32],
+    length: &[i32],
+) -> BTreeMap<String, Vec<f64>> {
+    let graph = model
+        .encoder_graph("encode", false)
+        .expect("an encoder has a graph");
+    let rows = length.len();
+    let size = [rows, tokens.len() / rows];
+    let bindings = Bindings::new()
+        .with(Symbol::B, rows)
+        .with(Symbol::T, size[1])
+        .with(Symbol::S, size[1]);
+    let inputs = [
+        (step::TOKENS, HostTensor::i32(size, tokens)),
+        (step::START, HostTensor::i32([rows], &vec![0; rows])),
+        (step::LENGTH, HostTensor::i32([rows], length)),
+        (step::TOKEN_TYPES, HostTensor::i32(size, types)),
+    ];
+    let mut states = States::<f32>::new(&graph);
+    Interpreter::new(&graph, model.weights())
+        .expect("the graph decomposes")
+        .run(&bindings, &inputs, &mut states)
+        .unwrap_or_else(|error| panic!("{error}"))
+        .into_iter()
+        .map(|(name, tensor)| (name, tensor.to_f64()))
+        .collect()
+}

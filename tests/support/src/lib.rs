@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-pub use recorded::{RecordedCase, recorded_cases};
+pub use recorded::{RecordedCase, recorded_cases, recorded_vectors};
 pub use tensors::{F32Tensor, Tensors, relative_error};
 pub use write::{NewTensor, write_tensors};
 

@@ -23,18 +23,34 @@ pub struct RecordedCase {
     #[serde(default)]
     pub whole: bool,
     tensors: serde_json::Map<String, Value>,
+    /// Further files of the model's folder, by their paths in it.
+    #[serde(default)]
+    files: serde_json::Map<String, Value>,
     /// The prompt.
     pub ids: Vec<u32>,
-    /// The logits after the prompt's ninth token, then those after its last one.
+    /// The logits after the prompt's ninth token, then those after its last one; of a model that gives
+    /// vectors or scores, the prompt's.
     pub logits: Vec<f32>,
 }
 
-/// The records, by name.
+/// The records of language models, by name.
 ///
 /// # Panics
 /// If one is broken.
 pub fn recorded_cases() -> Vec<RecordedCase> {
-    let folder = repository().join("frontend/tests/data/families");
+    records("families")
+}
+
+/// The records of decoders that give vectors or scores, by name.
+///
+/// # Panics
+/// If one is broken.
+pub fn recorded_vectors() -> Vec<RecordedCase> {
+    records("vectors")
+}
+
+fn records(kind: &str) -> Vec<RecordedCase> {
+    let folder = repository().join("frontend/tests/data").join(kind);
     let entries = fs::read_dir(folder).expect("the records can be listed");
     let mut files: Vec<PathBuf> = entries
         .map(|entry| entry.expect("the records can be listed").path())
@@ -75,6 +91,12 @@ impl RecordedCase {
         };
         let tensors: Vec<NewTensor> = self.tensors.iter().map(tensor).collect();
         write_tensors(&folder.join("model.safetensors"), &tensors);
+        for (path, value) in &self.files {
+            let path = folder.join(path);
+            let parent = path.parent().unwrap_or(folder);
+            fs::create_dir_all(parent).expect("a folder can be made");
+            fs::write(path, value.to_string()).expect("a file can be written");
+        }
         let configs = [
             ("config.json", Some(&self.config)),
             ("config.v4.json", self.older.as_ref()),

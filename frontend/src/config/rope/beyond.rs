@@ -18,8 +18,8 @@ pub(crate) enum Change {
     /// Other frequencies (LongRoPE).
     Frequencies(RopeScaling),
     /// With `n` tokens the base is multiplied by `(factor n / original - (factor - 1))` to the power of
-    /// `dims / (dims - 2)` (dynamic NTK).
-    Base { factor: f64 },
+    /// `turning / (turning - 2)`, where `turning` elements turn (dynamic NTK).
+    Base { factor: f64, turning: usize },
 }
 
 /// The plain settings.
@@ -50,8 +50,8 @@ impl Beyond {
                 let is_long = work.op(|b| b.broadcast(is_long, shape, vec![0]))?;
                 work.op(|b| b.select(is_long, long, short))
             }
-            Change::Base { factor } => {
-                let angle = self.angles(work, start, plain, *factor)?;
+            &Change::Base { factor, turning } => {
+                let angle = self.angles(work, start, plain, [factor, turning as f64])?;
                 turned(work, x, angle, plain)
             }
         }
@@ -77,13 +77,14 @@ impl Beyond {
     }
 
     /// The angles `[B, T, dims / 2]` with the base that each row's length calls for. A base multiplied
-    /// by `g` to that power divides the frequency of pair `i` by `g` to the power of `2 i / (dims - 2)`.
+    /// by `g` to that power divides the frequency of pair `i` by `g` to the power of
+    /// `2 i / (turning - 2)`.
     fn angles(
         &self,
         work: &mut Work<'_>,
         start: ValueId,
         plain: Plain,
-        factor: f64,
+        [factor, turning]: [f64; 2],
     ) -> Result<ValueId, LoadError> {
         let (original, pairs) = (self.original as f64, plain.dims / 2);
         let name = ["angles", &format!("{self:?} {} {}", plain.dims, plain.base)];
@@ -101,12 +102,11 @@ impl Beyond {
         let growth = work.op(|b| b.log1p(more))?;
         let rows = vec![Dim::from(Symbol::B), pairs.into()];
         let growth = work.op(|b| b.broadcast(growth, rows.clone(), vec![0]))?;
-        let dims = plain.dims as f64;
         let table = |work: &mut Work<'_>, values: Vec<f64>| {
             let values = work.op(|b| b.table(values, DType::F32))?;
             work.op(|b| b.broadcast(values, rows.clone(), vec![1]))
         };
-        let share = |pair: usize| -2.0 * pair as f64 / (dims - 2.0);
+        let share = |pair: usize| -2.0 * pair as f64 / (turning - 2.0);
         let share = table(work, (0..pairs).map(share).collect())?;
         let change = work.op(|b| b.multiply(growth, share))?;
         let change = work.op(|b| b.exp(change))?;
