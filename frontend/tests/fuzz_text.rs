@@ -11,7 +11,6 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 /// A change of a file's bytes.
 #[derive(Clone, Debug)]
