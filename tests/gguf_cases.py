@@ -1,6 +1,6 @@
 """Makes the files of gguf.tar.gz: tiny GGUF files as llama.cpp's converter writes them, and what transformers gives.
 
-Usage: python gguf_cases.py LLAMA_CPP FOLDER, with torch and transformers 5.17 installed and the sources of llama.cpp
+Usage: python gguf_cases.py LLAMA_CPP FOLDER [CASE]..., with torch and transformers 5.17 installed and the sources of llama.cpp
 in the folder LLAMA_CPP; then tar -C FOLDER/.. --sort=name -cf - gguf | gzip -9 > gguf.tar.gz for a FOLDER called gguf.
 
 A case is NAME.gguf, and NAME.json with a prompt and the logits after its ninth and its last
@@ -124,6 +124,11 @@ CASES = {
     "bloom": {"vocab_size": 48, "hidden_size": 16, "n_head": 4, "n_layer": 2, "seq_length": 64},
     "gpt_bigcode": GPT2,
     "jais2": KV,
+    "phimoe": KV | LOCAL | {"sliding_window": 6, "attention_bias": True, "lm_head_bias": True},
+    "mpt": {"vocab_size": 48, "d_model": 16, "n_heads": 4, "n_layers": 2, "max_seq_len": 64, "expansion_ratio": 4},
+    "exaone": KV,
+    "minicpm": KV | {"embedding_multiplier": 2.0, "residual_multiplier": 0.5, "logits_scaling": 2.0,
+                     "attention_multiplier": 0.5},
     "ministral3": WIDE | {"rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0, "beta_fast": 32.0,
                                                      "beta_slow": 1.0, "llama_4_scaling_beta": 0.1}},
     "minicpm3": H | LATENT,
@@ -136,6 +141,32 @@ CASES = {
                                                      "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}},
     "qwen2-yarn": KV | {"rope_parameters": YARN},
 }
+
+
+# Families that transformers has under another name: that name, what their configurations and tensors are called.
+SAME = {
+    "exaone": ("llama", {"architectures": ["ExaoneForCausalLM"], "activation_function": "silu", "layer_norm_epsilon": 1e-6}, [
+        ("model.layers", "transformer.h"), ("model.embed_tokens", "transformer.wte"), ("model.norm", "transformer.ln_f"),
+        ("self_attn.o_proj", "attn.attention.out_proj"), ("self_attn", "attn.attention"), ("input_layernorm", "ln_1"),
+        ("post_attention_layernorm", "ln_2"), ("mlp.gate_proj", "mlp.c_fc_0"), ("mlp.up_proj", "mlp.c_fc_1"),
+        ("mlp.down_proj", "mlp.c_proj")]),
+    "minicpm": ("granite", {"architectures": ["MiniCPMForCausalLM"], "scale_emb": 2.0, "scale_depth": 0.5 * 2 ** 0.5,
+                            "dim_model_base": 8}, []),
+}
+
+
+def renamed(folder, name):
+    from safetensors.torch import load_file, save_file
+
+    _, fields, names = SAME[name]
+    tensors = {}
+    for key, tensor in load_file(f"{folder}/model.safetensors").items():
+        for old, new in names:
+            key = key.replace(old, new)
+        tensors[key] = tensor
+    save_file(tensors, f"{folder}/model.safetensors")
+    config = json.load(open(f"{folder}/config.json")) | fields | {"model_type": name}
+    json.dump(config, open(f"{folder}/config.json", "w"))
 
 
 def randomised(model):
@@ -166,7 +197,8 @@ def vocabulary(self):
 def convert(folder, file, older):
     # The converter asks for fields of older configurations.
     hparams = ModelBase.load_hparams(pathlib.Path(folder), False) | older
-    cls = get_model_class(hparams["architectures"][0])
+    name = hparams["architectures"][0]
+    cls = get_model_class({"PhimoeForCausalLM": "PhiMoEForCausalLM", "MptForCausalLM": "MPTForCausalLM"}.get(name, name))
     for base in cls.__mro__:
         if "set_vocab" in base.__dict__:
             base.set_vocab = vocabulary
@@ -176,7 +208,8 @@ def convert(folder, file, older):
 
 def make(name, settings):
     with tempfile.TemporaryDirectory() as folder:
-        config = {"model_type": re.split("-", name)[0], **settings}
+        kind = re.split("-", name)[0]
+        config = {"model_type": SAME[kind][0] if kind in SAME else kind, **settings}
         file = f"{folder}/config.json"
         json.dump(config, open(file, "w"))
         config = AutoConfig.from_pretrained(folder)
@@ -185,6 +218,8 @@ def make(name, settings):
         with torch.no_grad():
             logits = model(torch.tensor([IDS]), use_cache=False).logits[0]
         model.save_pretrained(folder)
+        if kind in SAME:
+            renamed(folder, kind)
         older = {key: settings[key] for key in ("rotary_pct", "n_ctx", "seq_length") if key in settings}
         # Of which the number of tokens is asked for.
         words = {chr(33 + index): index for index in range(config.vocab_size)}
@@ -199,4 +234,6 @@ def make(name, settings):
 
 os.makedirs(sys.argv[2], exist_ok=True)
 for name, settings in CASES.items():
+    if sys.argv[3:] and name not in sys.argv[3:]:
+        continue
     make(name, settings)

@@ -1,13 +1,16 @@
 //! Broken and hostile tokenizers and templates are refused or used, but nothing panics, aborts or takes
 //! unbounded memory. Each test takes a second; `MLXCEL_FUZZ_SECONDS` makes each take as many.
 
+#[path = "common/fuzz.rs"]
+mod fuzzing;
+
+use fuzzing::fuzz;
 use mlxcel_frontend::{Message, Text};
 use mlxcel_test_support::repository;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::TestCaseError;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// A change of a file's bytes.
 #[derive(Clone, Debug)]
@@ -54,25 +57,6 @@ fn change(bytes: &mut Vec<u8>, changes: &[Change]) {
             Change::Large(at) => {
                 bytes.splice(range(at, 1), [0xff, 0xff, 0xff, 0xff, 0x0f]);
             }
-        }
-    }
-}
-
-/// Runs `test` on values of `strategy` for a second, or as long as the environment says.
-fn fuzz<S: Strategy>(strategy: S, test: impl Fn(S::Value) -> Result<(), TestCaseError>) {
-    let seconds = std::env::var("MLXCEL_FUZZ_SECONDS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(1);
-    let end = Instant::now() + Duration::from_secs(seconds);
-    let mut runner = TestRunner::new(Config {
-        cases: 10,
-        failure_persistence: None,
-        ..Config::default()
-    });
-    while Instant::now() < end {
-        if let Err(error) = runner.run(&strategy, &test) {
-            panic!("{error}");
         }
     }
 }

@@ -56,6 +56,14 @@ const EXPERTS: &[(&str, &str)] = &[
     ("ffn_down_shexp", "mlp.shared_expert.down_proj"),
 ];
 
+/// Experts of Mixtral.
+const MIXTRAL: &[(&str, &str)] = &[
+    ("ffn_gate_inp", "block_sparse_moe.gate"),
+    ("ffn_gate_exps", "block_sparse_moe.experts.gate_proj"),
+    ("ffn_up_exps", "block_sparse_moe.experts.up_proj"),
+    ("ffn_down_exps", "block_sparse_moe.experts.down_proj"),
+];
+
 /// Experts beside shared ones, chosen with a correction.
 const DEEPSEEK: &[(&str, &str)] = &[
     ("ffn_gate_inp", "mlp.gate"),
@@ -323,6 +331,27 @@ pub(crate) const ARCHITECTURES: &[Architecture] = &[
         ..PLAIN
     },
     Architecture {
+        name: "exaone",
+        family: "exaone",
+        list: "transformer.h",
+        model: &[
+            ("token_embd", "transformer.wte"),
+            ("output_norm", "transformer.ln_f"),
+        ],
+        names: &[
+            ("attn_norm", "ln_1"),
+            ("attn_q", "attn.attention.q_proj"),
+            ("attn_k", "attn.attention.k_proj"),
+            ("attn_v", "attn.attention.v_proj"),
+            ("attn_output", "attn.attention.out_proj"),
+            ("ffn_norm", "ln_2"),
+            ("ffn_gate", "mlp.c_fc_0"),
+            ("ffn_up", "mlp.c_fc_1"),
+            ("ffn_down", "mlp.c_proj"),
+        ],
+        ..PLAIN
+    },
+    Architecture {
         name: "exaone4",
         family: "exaone4",
         names: AFTER,
@@ -511,12 +540,7 @@ pub(crate) const ARCHITECTURES: &[Architecture] = &[
         family: "llama",
         sparse: Some("mixtral"),
         paired: true,
-        names: &[
-            ("ffn_gate_inp", "block_sparse_moe.gate"),
-            ("ffn_gate_exps", "block_sparse_moe.experts.gate_proj"),
-            ("ffn_up_exps", "block_sparse_moe.experts.up_proj"),
-            ("ffn_down_exps", "block_sparse_moe.experts.down_proj"),
-        ],
+        names: MIXTRAL,
         ..PLAIN
     },
     Architecture {
@@ -551,6 +575,13 @@ pub(crate) const ARCHITECTURES: &[Architecture] = &[
         ..PLAIN
     },
     Architecture {
+        name: "minicpm",
+        family: "minicpm",
+        paired: true,
+        fields: &[("embedding_scale", "scale_emb")],
+        ..PLAIN
+    },
+    Architecture {
         name: "minicpm3",
         family: "minicpm3",
         names: &[
@@ -572,6 +603,24 @@ pub(crate) const ARCHITECTURES: &[Architecture] = &[
         name: "mistral3",
         family: "ministral3",
         paired: true,
+        ..PLAIN
+    },
+    Architecture {
+        name: "mpt",
+        family: "mpt",
+        list: "transformer.blocks",
+        model: &[
+            ("token_embd", "transformer.wte"),
+            ("output_norm", "transformer.norm_f"),
+        ],
+        names: &[
+            ("attn_norm", "norm_1"),
+            ("attn_qkv", "attn.Wqkv"),
+            ("attn_output", "attn.out_proj"),
+            ("ffn_norm", "norm_2"),
+            ("ffn_up", "ffn.up_proj"),
+            ("ffn_down", "ffn.down_proj"),
+        ],
         ..PLAIN
     },
     Architecture {
@@ -619,6 +668,14 @@ pub(crate) const ARCHITECTURES: &[Architecture] = &[
             ("attn_qkv", "self_attn.qkv_proj"),
             ("ffn_up", "mlp.gate_up_proj"),
         ],
+        fields: &[WINDOW],
+        ..PLAIN
+    },
+    Architecture {
+        name: "phimoe",
+        family: "phimoe",
+        sparse: Some("phimoe"),
+        names: MIXTRAL,
         fields: &[WINDOW],
         ..PLAIN
     },

@@ -136,6 +136,7 @@ pub(super) fn fields(
         ("bias", json!(has(".query_key_value"))),
         ("qk_layernorm", json!(described_norm)),
         ("mlp_bias", json!(has(".up_proj"))),
+        ("lm_head_bias", json!(has("lm_head"))),
         ("use_qk_norm", json!(described_norm)),
         ("num_local_experts", json!(experts("count")?)),
         ("num_experts_per_tok", json!(experts("used_count")?)),
@@ -225,6 +226,24 @@ pub(super) fn fields(
         let (inner, heads) = (required("ssm.inner_size")?, required("ssm.time_step_rank")?);
         fields.insert("head_dim".into(), json!(inner.checked_div(heads)));
         fields.insert("expand".into(), json!(inner.checked_div(hidden)));
+    }
+    if architecture.name == "mpt" {
+        let steepest = metadata.number(&key("attention.max_alibi_bias"))?;
+        let attention = json!({
+            "alibi": steepest.is_none_or(|steepest| steepest > 0.0),
+            "alibi_bias_max": steepest,
+            "clip_qkv": metadata.number(&key("attention.clamp_kqv"))?,
+        });
+        fields.insert("attn_config".into(), attention);
+    }
+    if architecture.name == "minicpm" {
+        // Files have what these settings make of the sizes.
+        let branch = metadata.number(&key("residual_scale"))?;
+        let depth = branch.map(|scale| scale * (layers as f64).sqrt());
+        fields.insert("scale_depth".into(), json!(depth));
+        let logits = metadata.number(&key("logit_scale"))?;
+        let base = logits.map(|scale| hidden as f64 / scale);
+        fields.insert("dim_model_base".into(), json!(base));
     }
     if let Ok(Value::Object(implied)) = serde_json::from_str(architecture.implied) {
         fields.extend(implied);
