@@ -2,7 +2,7 @@
 
 use crate::model::Model;
 use crate::surgery::Heads;
-use crate::{GraphOptions, LoadError, safetensors};
+use crate::{LoadError, safetensors};
 use mlxcel_ir::{StateKind, Symbol, WeightFormat, step};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -64,12 +64,12 @@ pub struct Summary {
 }
 
 impl Model {
-    /// What the graph of one step needs.
+    /// What the graph of one step needs, or of one text if the model is an encoder.
     ///
     /// # Errors
     /// None for a model that loaded; the type says what building found.
     pub fn summary(&self) -> Result<Summary, LoadError> {
-        let graph = self.graph(&GraphOptions::default())?;
+        let graph = self.main_graph()?;
         let mut summary = Summary::default();
         for weight in &graph.weights {
             let format = summary

@@ -123,12 +123,16 @@ impl Model {
         };
         model.change(options)?;
         // Building the graph looks up every tensor, so that what is wrong shows now.
-        let graph = match &model.body {
-            Body::Decoder(_) => model.graph(&GraphOptions::default())?,
-            Body::Causal(..) | Body::Encoder(..) => model.encoder_graph("encode", false)?,
-        };
-        adapter::check_used(&model.weights, &graph)?;
+        adapter::check_used(&model.weights, &model.main_graph()?)?;
         Ok(model)
+    }
+
+    /// The graph of what the model is for: text, or vectors and scores.
+    pub(crate) fn main_graph(&self) -> Result<Graph, LoadError> {
+        match &self.body {
+            Body::Decoder(_) => self.graph(&GraphOptions::default()),
+            Body::Causal(..) | Body::Encoder(..) => self.encoder_graph("encode", false),
+        }
     }
 
     /// Changes the weights as `options` say.

@@ -56,6 +56,14 @@ fn a_model_is_told_with_its_budget() {
 }
 
 #[test]
+fn encoders_are_told_too() {
+    let found = json(&[&argument(&golden("bert"))]);
+    assert_eq!(found["family"], "bert");
+    assert!(found["parameters"].as_u64() > Some(0), "{found}");
+    assert_eq!(found["memory"]["kv_cache_bytes"], 0);
+}
+
+#[test]
 fn text_has_a_section_for_each_matter() {
     let demo = argument(&demo_model());
     let told = run(["inspect", &demo, "--tensors"]).success();
