@@ -160,7 +160,7 @@ mod tests {
             let expected = Bounded {
                 value,
                 error,
-                terms: 0,
+                ..Bounded::default()
             };
             let found = share(expected, found, 65504.0);
             assert_eq!(found, expect, "{value} {error}");

@@ -70,6 +70,10 @@ pub struct Bounded {
     pub error: f64,
     /// How many products it is the sum of, as long as their order is open; 0 for any other number.
     pub terms: u32,
+    /// What rounding adds to the bound where another number joins these products before they are added
+    /// up; 0 where the bound has that already. Products that add up exactly by themselves need not
+    /// beside another number.
+    pub joined: f64,
 }
 
 impl Bounded {
@@ -84,6 +88,7 @@ impl Bounded {
             value,
             error,
             terms: 0,
+            joined: 0.0,
         }
     }
 
@@ -96,7 +101,10 @@ impl Bounded {
     /// them to save an addition of their own: each partial sum, and so the rounding of each addition,
     /// is larger by that.
     fn started(self, first: Self) -> f64 {
-        sum_factor(self.terms as usize + 1) * U * first.value.abs()
+        if first.value == 0.0 && first.error == 0.0 {
+            return 0.0;
+        }
+        sum_factor(self.terms as usize + 1) * U * first.value.abs() + self.joined
     }
 
     /// A result that is rounded once.
@@ -310,13 +318,15 @@ impl Float for Bounded {
         }
         let exact =
             error == 0.0 && sums_exactly(lhs.iter().zip(rhs).map(|(a, b)| a.value * b.value));
-        let error = match exact {
-            true => 0.0,
-            // Each product is rounded too, unless it is fused into the sum.
-            false => error + sum_factor(lhs.len() + 1) * U * size + flushed(size),
+        // Each product is rounded too, unless it is fused into the sum.
+        let rounding = sum_factor(lhs.len() + 1) * U * size + flushed(size);
+        let (error, joined) = match exact {
+            true => (0.0, rounding),
+            false => (error + rounding, 0.0),
         };
         Self {
             terms: lhs.len() as u32,
+            joined,
             ..Self::new(value, error)
         }
     }
@@ -443,6 +453,21 @@ mod tests {
                 U * 0.3f64.abs().max(f64::from(0.1f32) + f64::from(0.2f32))
             )
         );
+    }
+
+    #[test]
+    fn products_that_add_up_exactly_do_not_beside_a_bias() {
+        let (x, w, bias) = ([1.5f32, -1.5], [8.0f32, 7.5], 0.2309f32);
+        let products = Bounded::product(&x.map(exact), &w.map(exact));
+        assert_eq!((products.value, products.error), (0.75, 0.0));
+        assert_eq!((products + exact(0.0)).error, 0.0);
+        let bounded = products + exact(bias);
+        let first = x.iter().zip(w).fold(bias, |sum, (a, b)| sum + a * b);
+        let distance = (f64::from(first) - bounded.value).abs();
+        // More than roundings of numbers of the bias's and the result's size.
+        let small = 2.0 * U * (f64::from(bias) + bounded.value);
+        assert!(distance > small, "{first} {bounded:?}");
+        assert!(distance <= bounded.error, "{first} {bounded:?}");
     }
 
     #[test]
