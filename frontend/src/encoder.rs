@@ -86,11 +86,7 @@ impl Encoder {
             let pooled = dense(&mut work, first, linear, *activation, "pooler")?;
             work.builder.output(step::POOLED, pooled);
         }
-        vector(&mut work, x, pooling)?;
-        if let Some(classifier) = &self.classifier {
-            let scores = classifier.build(&mut work, x)?;
-            work.builder.output(step::SCORES, scores);
-        }
+        results(&mut work, x, pooling, self.classifier.as_ref())?;
         Ok(work.builder.finish())
     }
 }
@@ -138,14 +134,24 @@ impl Classifier {
     }
 }
 
-/// Adds the output of one vector for the states `x[B, T, H]` of each text.
-fn vector(work: &mut Work<'_>, x: ValueId, pooling: &Pooling) -> Result<(), LoadError> {
+/// Adds what is told of each text, from its states `x[B, T, H]`: one vector, and scores if there is a
+/// classifier.
+fn results(
+    work: &mut Work<'_>,
+    x: ValueId,
+    pooling: &Pooling,
+    classifier: Option<&Classifier>,
+) -> Result<(), LoadError> {
     let mut vector = reduced(work, x, pooling.reduce)?;
     if pooling.normalize {
         vector = unit(work, vector)?;
     }
     work.named(vector, "embedding_out");
     work.builder.output(step::EMBEDDING, vector);
+    if let Some(classifier) = classifier {
+        let scores = classifier.build(work, x)?;
+        work.builder.output(step::SCORES, scores);
+    }
     Ok(())
 }
 

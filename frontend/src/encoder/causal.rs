@@ -1,7 +1,7 @@
 //! Decoders that give vectors or scores: a text's tokens see those before them, and the state of the
 //! last one, mostly, is what counts.
 
-use super::{Classifier, Pooling, Reduce, vector};
+use super::{Classifier, Pooling, Reduce, results};
 use crate::LoadError;
 use crate::config::Reader;
 use crate::decoder::{Decoder, Linear, Work};
@@ -63,11 +63,7 @@ impl Causal {
         let (x, _) = self.decoder.stream(&mut work, hidden)?;
         let x = self.decoder.ended(&mut work, x)?;
         work.builder.output(step::STATES, x);
-        vector(&mut work, x, pooling)?;
-        if let Some(classifier) = &self.classifier {
-            let scores = classifier.build(&mut work, x)?;
-            work.builder.output(step::SCORES, scores);
-        }
+        results(&mut work, x, pooling, self.classifier.as_ref())?;
         Ok(work.builder.finish())
     }
 }
