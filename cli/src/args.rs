@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
         mlxcel compile ./SmolLM2-135M-Instruct --target iree-cpu -o smollm2-cpu\n  \
         mlxcel run smollm2-cpu\n  \
         mlxcel verify ./SmolLM2-135M-Instruct\n\n\
-        Exit codes: 0 done, 1 failed, 2 wrong usage."
+        Exit codes: 0 done, 1 failed, 2 wrong usage, 3 `verify` could not run."
 )]
 pub(crate) struct Cli {
     /// When to use colours.

@@ -106,8 +106,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
     }
     anstream::eprintln!(
-        "{} texts, {tokens} tokens, {dimensions} dimensions, {:.0} tokens/s",
-        inputs.len(),
+        "{}, {tokens} tokens, {dimensions} dimensions, {:.0} tokens/s",
+        match inputs.len() {
+            1 => "1 text".to_string(),
+            count => format!("{count} texts"),
+        },
         tokens as f64 / seconds.max(1e-9)
     );
     Ok(())

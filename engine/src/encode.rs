@@ -99,9 +99,10 @@ impl Encoder {
             });
         }
         let mut model = Model::load_with(path, &options.load)?;
-        let mut info = model.encoder().ok_or_else(|| LoadError::NotAModel {
+        let mut info = model.encoder().ok_or_else(|| LoadError::WrongKind {
             path: path.to_path_buf(),
-            reason: "it is a language model, which gives text; take an encoder".into(),
+            reason: "it is a language model, which gives text: take an encoder, or `mlxcel run`"
+                .into(),
         })?;
         let Pooling { reduce, normalize } = &mut info.pooling;
         *reduce = options.reduce.unwrap_or(*reduce);

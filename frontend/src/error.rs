@@ -26,6 +26,14 @@ pub enum LoadError {
         /// What is missing or wrong.
         reason: String,
     },
+    /// The path is a model, but not of the kind that is asked for.
+    #[error("{}: {reason}", path.display())]
+    WrongKind {
+        /// The model.
+        path: PathBuf,
+        /// What it is, and what takes such a model.
+        reason: String,
+    },
     /// A file is not what its format says, as a whole.
     #[error("{}: {reason}", file.display())]
     Format {

@@ -313,7 +313,7 @@ impl Model {
         };
         match decoder {
             Some(decoder) => decoder.graph(&self.config.model_type, &self.weights, options),
-            None => Err(LoadError::NotAModel {
+            None => Err(LoadError::WrongKind {
                 path: self.path.clone(),
                 reason:
                     "it is an encoder, which gives vectors or scores, not text: see `mlxcel embed` \
@@ -362,7 +362,7 @@ impl Model {
         match &self.body {
             Body::Encoder(encoder, pooling) => encoder.graph(names, &self.weights, pooling, hidden),
             Body::Causal(causal, pooling) => causal.graph(names, &self.weights, pooling, hidden),
-            Body::Decoder(_) => Err(LoadError::NotAModel {
+            Body::Decoder(_) => Err(LoadError::WrongKind {
                 path: self.path.clone(),
                 reason: "it is a language model, which gives text, not vectors".into(),
             }),

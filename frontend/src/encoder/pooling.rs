@@ -62,8 +62,8 @@ impl Pooling {
             return Ok(found);
         }
         let value = map::read_json(&file, map::SMALL)?;
-        let unfit = |reason: String| LoadError::NotAModel {
-            path: file.clone(),
+        let unfit = |reason: String| LoadError::Format {
+            file: file.clone(),
             reason,
         };
         let modules = value
@@ -96,8 +96,8 @@ fn reduce(folder: &Path, inner: &str) -> Result<Reduce, LoadError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     let inside = inner.chars().all(plain) && !inner.starts_with('.');
     if !inside {
-        return Err(LoadError::NotAModel {
-            path: folder.join(MODULES),
+        return Err(LoadError::Format {
+            file: folder.join(MODULES),
             reason: format!("the module's path `{inner}` is not the name of a folder beside it"),
         });
     }
