@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - Text of a model and results that scripts read go to stdout, everything else to stderr.
-//! - Exit codes: 0 done, 1 failed, 2 wrong usage, 3 `verify` could not run. A reader that closes the pipe is no failure.
+//! - Exit codes: 0 done, 1 failed, 2 wrong usage, 3 `verify` could not run. A reader that closes the
+//!   pipe is no failure.
 //! - Nothing here needs IREE's compiler library but `compile`, in a process of its own, and `verify`.
 //! - The completions and manual pages come from the definitions that parse the command line.
 //!
