@@ -221,7 +221,9 @@ impl Planner<'_> {
 /// Requires a weight whose numbers are proportional to parts of it that are stored as numbers.
 fn proportional(declaration: &WeightDecl, place: &Place) -> Result<(), LoadError> {
     match declaration.format {
-        WeightFormat::Dense(_) | WeightFormat::Affine { .. } => Ok(()),
+        WeightFormat::Dense(_) | WeightFormat::Affine { .. } | WeightFormat::ZeroPoint { .. } => {
+            Ok(())
+        }
         format => {
             let name = &declaration.name;
             let reason = format!("`{name}` is stored as {format}, which this cannot be done to");

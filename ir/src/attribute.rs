@@ -87,6 +87,25 @@ impl Attribute for usize {
     }
 }
 
+impl Attribute for u8 {
+    fn to_value(&self) -> Option<AttributeValue> {
+        Some(AttributeValue::Integer(i64::from(*self)))
+    }
+
+    fn expected() -> String {
+        "a whole number up to 255".into()
+    }
+
+    fn from_value(value: Option<&AttributeValue>) -> Result<Self, String> {
+        match value {
+            Some(AttributeValue::Integer(value)) => {
+                u8::try_from(*value).map_err(|_| Self::expected())
+            }
+            _ => Err(Self::expected()),
+        }
+    }
+}
+
 impl Attribute for f64 {
     fn to_value(&self) -> Option<AttributeValue> {
         Some(AttributeValue::Float(*self))

@@ -331,6 +331,14 @@ pub fn formats(shape: &[usize]) -> Vec<WeightFormat> {
                 scale: dtype,
             }));
         }
+        formats.extend([(2, 1), (4, 8), (5, 16), (8, 128)].map(|(bits, zero)| {
+            WeightFormat::ZeroPoint {
+                bits,
+                zero,
+                group: 32,
+                scale: dtype,
+            }
+        }));
     }
     formats.extend([
         WeightFormat::MxFp4,

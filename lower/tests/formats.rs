@@ -59,6 +59,12 @@ fn formats() -> Vec<(WeightFormat, usize)> {
         group,
         scale: DType::F16,
     };
+    let zero_point = |bits, zero| WeightFormat::ZeroPoint {
+        bits,
+        zero,
+        group: 32,
+        scale: DType::F16,
+    };
     let float = |bits, group| WeightFormat::Float {
         bits,
         group,
@@ -71,6 +77,10 @@ fn formats() -> Vec<(WeightFormat, usize)> {
         (affine(5, 32), 96),
         (affine(6, 16), 96),
         (affine(8, 32), 96),
+        (zero_point(2, 1), 96),
+        (zero_point(4, 8), 96),
+        (zero_point(5, 16), 96),
+        (zero_point(8, 128), 96),
         (WeightFormat::MxFp4, 96),
         (WeightFormat::MxFp8, 96),
         (WeightFormat::NvFp4, 80),

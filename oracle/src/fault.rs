@@ -32,9 +32,10 @@ impl PerturbedWeight {
                 let half = half(&scales);
                 let scales = &mut scales[..half];
                 match coded.sides {
-                    Sides::Pairs(dtype) | Sides::Scales(dtype) | Sides::Blocks(dtype) => {
-                        double_all(scales, dtype)
-                    }
+                    Sides::Pairs(dtype)
+                    | Sides::Scales(dtype)
+                    | Sides::ZeroPoint(dtype, _)
+                    | Sides::Blocks(dtype) => double_all(scales, dtype),
                     Sides::Nested { .. } => double_all(scales, mlxcel_ir::DType::F16),
                     // The exponent starts at bit 0 or 3.
                     Sides::E8M0 => scales.iter_mut().for_each(|scale| raise(scale, 1, 0xff)),

@@ -4,7 +4,7 @@
 use crate::Error;
 use mlxcel_ir::weight::dequantize;
 use mlxcel_ir::{DType, Graph, WeightDecl, WeightFormat, WeightSource};
-use mlxcel_mlx_sys::{Array, Dtype, Stream, eval, memory, ops};
+use mlxcel_mlx_sys::{Array, Binary, Dtype, Stream, eval, memory, ops};
 use std::sync::Arc;
 
 /// A weight that MLX can compute with.
@@ -86,7 +86,10 @@ impl Loader<'_> {
             | WeightFormat::Float { .. }
             | WeightFormat::Fp8Block { .. }
             | WeightFormat::KQuant { .. } => self.dense(declaration),
-            WeightFormat::Affine { bits, group, scale } => {
+            WeightFormat::Affine { bits, group, scale }
+            | WeightFormat::ZeroPoint {
+                bits, group, scale, ..
+            } => {
                 // The forms that MLX's own product is compiled for.
                 let known = [32, 64, 128].contains(&group) && [2, 3, 4, 5, 6, 8].contains(&bits);
                 let Some((&width, outer)) = declaration.shape.split_last() else {
@@ -102,10 +105,15 @@ impl Loader<'_> {
                     let array = self.array(bytes, &shape(width / group), scale)?;
                     self.float(array, scale)
                 };
+                let scales = side(data.scales)?;
+                let biases = match declaration.format {
+                    WeightFormat::ZeroPoint { zero, .. } => self.below_zero(&scales, zero)?,
+                    _ => side(data.biases)?,
+                };
                 Ok(Weight::Affine {
                     codes: self.array(data.values, &shape(words), DType::U32)?,
-                    scales: side(data.scales)?,
-                    biases: side(data.biases)?,
+                    scales,
+                    biases,
                     group: group as i32,
                     bits: i32::from(bits),
                 })
@@ -136,6 +144,16 @@ impl Loader<'_> {
             Array::from_bytes(bytes, &shape, dtype(stored))
         };
         array.map_err(|error| error.0)
+    }
+
+    /// The biases that make the number of code `zero` 0.
+    fn below_zero(&self, scales: &Array, zero: u8) -> Result<Array, String> {
+        let below = (-f32::from(zero)).to_le_bytes();
+        let biases = Array::from_bytes(&below, &[], Dtype::F32)
+            .and_then(|below| ops::binary(Binary::Multiply, scales, &below, self.stream))
+            .map_err(|error| error.0)?;
+        eval([&biases]).map_err(|error| error.0)?;
+        Ok(biases)
     }
 
     fn float(&self, array: Array, stored: DType) -> Result<Array, String> {

@@ -178,6 +178,17 @@ pub fn stored(weight: &WeightDecl) -> Option<WeightDecl> {
             group,
             scale,
         },
+        (
+            WeightFormat::ZeroPoint {
+                zero, group, scale, ..
+            },
+            Some(coded),
+        ) => WeightFormat::ZeroPoint {
+            bits: compiled_bits(coded.code) as u8,
+            zero,
+            group,
+            scale,
+        },
         _ => return None,
     };
     Some(WeightDecl {

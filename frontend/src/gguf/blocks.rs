@@ -27,12 +27,12 @@ pub(super) enum Blocks {
 /// What a block of the format becomes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
-    /// A group of affine codes. Its scale stands first; its bias is a multiple of the scale, or
-    /// stands second.
-    Affine { bias: Option<f32> },
-    /// Groups of 32 affine codes, whose scales are the block's times a whole number; biases are a
-    /// multiple of them.
-    Scaled { bias: f32 },
+    /// A group of affine codes. Its scale stands first, its bias second.
+    Affine,
+    /// A group of codes with this zero point. Its scale stands first.
+    ZeroPoint(u8),
+    /// Groups of 32 codes with this zero point, whose scales are the block's times a whole number.
+    Scaled(u8),
     /// 256 numbers of a K-quant.
     Nested,
     /// A group of MXFP4. Its scale stands first.
@@ -60,24 +60,23 @@ impl Blocks {
 
     /// Number in a file, name, bits of a code, numbers and bytes of a block, what it becomes.
     fn row(self) -> (u32, &'static str, usize, usize, usize, Kind) {
-        let affine = |factor| Kind::Affine { bias: Some(factor) };
-        let stored = Kind::Affine { bias: None };
+        use Kind::{Affine, Scaled, ZeroPoint};
         match self {
-            Blocks::Q4_0 => (2, "Q4_0", 4, 32, 18, affine(-8.0)),
-            Blocks::Q4_1 => (3, "Q4_1", 4, 32, 20, stored),
-            Blocks::Q5_0 => (6, "Q5_0", 5, 32, 22, affine(-16.0)),
-            Blocks::Q5_1 => (7, "Q5_1", 5, 32, 24, stored),
-            Blocks::Q8_0 => (8, "Q8_0", 8, 32, 34, affine(-128.0)),
+            Blocks::Q4_0 => (2, "Q4_0", 4, 32, 18, ZeroPoint(8)),
+            Blocks::Q4_1 => (3, "Q4_1", 4, 32, 20, Affine),
+            Blocks::Q5_0 => (6, "Q5_0", 5, 32, 22, ZeroPoint(16)),
+            Blocks::Q5_1 => (7, "Q5_1", 5, 32, 24, Affine),
+            Blocks::Q8_0 => (8, "Q8_0", 8, 32, 34, ZeroPoint(128)),
             Blocks::Q2_K => (10, "Q2_K", 2, 256, 84, Kind::Nested),
             Blocks::Q3_K => (11, "Q3_K", 3, 256, 110, Kind::Nested),
             Blocks::Q4_K => (12, "Q4_K", 4, 256, 144, Kind::Nested),
             Blocks::Q5_K => (13, "Q5_K", 5, 256, 176, Kind::Nested),
             Blocks::Q6_K => (14, "Q6_K", 6, 256, 210, Kind::Nested),
             // Their codes are places in a table of signed bytes, which are codes here.
-            Blocks::IQ4_NL => (20, "IQ4_NL", 8, 32, 18, affine(-128.0)),
-            Blocks::IQ4_XS => (23, "IQ4_XS", 8, 256, 136, Kind::Scaled { bias: -128.0 }),
-            Blocks::TQ1_0 => (34, "TQ1_0", 2, 256, 54, affine(-1.0)),
-            Blocks::TQ2_0 => (35, "TQ2_0", 2, 256, 66, affine(-1.0)),
+            Blocks::IQ4_NL => (20, "IQ4_NL", 8, 32, 18, ZeroPoint(128)),
+            Blocks::IQ4_XS => (23, "IQ4_XS", 8, 256, 136, Scaled(128)),
+            Blocks::TQ1_0 => (34, "TQ1_0", 2, 256, 54, ZeroPoint(1)),
+            Blocks::TQ2_0 => (35, "TQ2_0", 2, 256, 66, ZeroPoint(1)),
             Blocks::MXFP4 => (39, "MXFP4", 4, 32, 17, Kind::MxFp4),
         }
     }

@@ -47,6 +47,7 @@ pub(super) fn perform(weights: &mut Weights, name: &str, action: Action) {
         WeightFormat::Affine { scale, .. } => {
             (scale, [None, Some(&stored.scales), Some(&stored.biases)])
         }
+        WeightFormat::ZeroPoint { scale, .. } => (scale, [None, Some(&stored.scales), None]),
         // Only replaced or made zero as a whole.
         _ => (DType::F32, [None, None, None]),
     };

@@ -3,7 +3,7 @@
 use super::Heads;
 use super::file::{Granularity, Place};
 use crate::LoadError;
-use mlxcel_ir::{WeightDecl, WeightFormat};
+use mlxcel_ir::WeightDecl;
 use std::ops::Range;
 
 /// The part of a weight that becomes zero.
@@ -110,7 +110,7 @@ pub(super) fn region(
     let ranges = merge(ids, unit);
     match role {
         Some((_, Role::Columns)) => {
-            if let WeightFormat::Affine { group, .. } = declaration.format
+            if let Some(group) = declaration.format.coded().map(|coded| coded.group)
                 && ranges
                     .iter()
                     .any(|range| range.start % group != 0 || range.end % group != 0)

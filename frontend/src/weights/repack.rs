@@ -159,9 +159,15 @@ pub(super) fn ternary(
     scale: f32,
 ) -> Result<Packed, String> {
     let group = 1usize << inputs.trailing_zeros().min(7);
-    let mut packed = empty([outputs, inputs, group], 2)?;
+    let format = WeightFormat::ZeroPoint {
+        bits: 2,
+        zero: 1,
+        group,
+        scale: DType::F32,
+    };
+    let mut packed = zeros(format, [outputs, inputs])?;
     let (row, quarter) = (inputs / 4, outputs / 4);
-    let [values, scales, biases] = &mut packed.parts;
+    let [values, scales, _] = &mut packed.parts;
     values
         .bytes_mut()
         .par_chunks_mut(row)
@@ -174,22 +180,24 @@ pub(super) fn ternary(
                 *to = code(0) | code(1) | code(2) | code(3);
             }
         });
-    for (part, number) in [(scales, scale), (biases, -scale)] {
-        for to in part.bytes_mut().chunks_exact_mut(4) {
-            to.copy_from_slice(&number.to_le_bytes());
-        }
+    for to in scales.bytes_mut().chunks_exact_mut(4) {
+        to.copy_from_slice(&scale.to_le_bytes());
     }
     Ok(packed)
 }
 
-/// Parts of zeros.
+/// Parts of zeros, for affine codes.
 fn empty([outputs, inputs, group]: [usize; 3], bits: usize) -> Result<Packed, String> {
     let format = WeightFormat::Affine {
         bits: bits as u8,
         group,
         scale: DType::F32,
     };
-    let shape = [outputs, inputs];
+    zeros(format, [outputs, inputs])
+}
+
+/// Parts of zeros.
+fn zeros(format: WeightFormat, shape: [usize; 2]) -> Result<Packed, String> {
     format.check(&shape)?;
     Ok(Packed {
         format,

@@ -149,6 +149,10 @@ fn stored(declaration: &WeightDecl, seed: u64) -> [Vec<u8>; 3] {
             let scales = (0..scale_bytes).map(|_| 0x10 + sides.below(0x14) as u8);
             [codes, scales.collect(), vec![]]
         }
+        Sides::ZeroPoint(dtype, _) => {
+            let scales = small(&mut sides, count(scale_bytes, scales.element), scale);
+            [codes, HostTensor::bytes_of(dtype, &scales), vec![]]
+        }
         Sides::Scales(dtype) | Sides::Blocks(dtype) => {
             let scales = small(&mut sides, count(scale_bytes, scales.element), 1.0 / 512.0);
             [codes, HostTensor::bytes_of(dtype, &scales), vec![]]

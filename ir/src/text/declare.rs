@@ -73,6 +73,14 @@ impl Parser<'_> {
                 scale: parameter(here, &word, &parameters, "scale")?,
             });
         }
+        if let Some(Ok(bits)) = bits("zeropoint") {
+            return Ok(WeightFormat::ZeroPoint {
+                bits,
+                zero: parameter(here, &word, &parameters, "zero")?,
+                group: parameter(here, &word, &parameters, "group")?,
+                scale: parameter(here, &word, &parameters, "scale")?,
+            });
+        }
         Ok(match (word.as_str(), bits("affine"), bits("kquant")) {
             ("mxfp4", ..) => WeightFormat::MxFp4,
             ("mxfp8", ..) => WeightFormat::MxFp8,
@@ -89,7 +97,7 @@ impl Parser<'_> {
             _ => {
                 return Err(here.error(format!(
                     "expected an element type, affine4(group = 64, scale = bf16), \
-                     float8(group = 64, scale = f32), fp8block(scale = f32), mxfp4, mxfp8, nvfp4 or kquant4, found `{word}`"
+                     zeropoint4(zero = 8, group = 32, scale = f16), float8(group = 64, scale = f32), fp8block(scale = f32), mxfp4, mxfp8, nvfp4 or kquant4, found `{word}`"
                 )));
             }
         })

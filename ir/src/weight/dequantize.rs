@@ -96,6 +96,7 @@ fn sides<F: Float>(
             floats(data.biases, row, groups, dtype)?,
         ),
         Sides::Scales(dtype) => (floats(data.scales, row, groups, dtype)?, zeros()),
+        Sides::ZeroPoint(dtype, zero) => below_zero(floats(data.scales, row, groups, dtype)?, zero),
         Sides::E8M0 => (bytes(e8m0), zeros()),
         Sides::E4M3 => (bytes(e4m3), zeros()),
         Sides::Blocks(dtype) => {
@@ -112,10 +113,7 @@ fn sides<F: Float>(
                 Some(zero) => {
                     let signed = |byte: u8| F::from_f64(f64::from(byte as i8));
                     let scales = (0..groups).map(|g| outer[block(g)] * signed(inner[g]));
-                    let scales: Vec<F> = scales.collect();
-                    let biases = scales.iter().map(|&scale| -(scale * whole(zero)));
-                    let biases = biases.collect();
-                    (scales, biases)
+                    below_zero(scales.collect(), zero)
                 }
                 None => (
                     (0..groups)
@@ -128,6 +126,13 @@ fn sides<F: Float>(
             }
         }
     })
+}
+
+/// Scales, and the biases that make the number of code `zero` 0.
+fn below_zero<F: Float>(scales: Vec<F>, zero: u8) -> (Vec<F>, Vec<F>) {
+    let zero = F::from_f64(zero.into());
+    let biases = scales.iter().map(|&scale| -(scale * zero)).collect();
+    (scales, biases)
 }
 
 fn read<F: Float>(dtype: DType, bytes: &[u8]) -> Result<Vec<F>, String> {

@@ -30,6 +30,18 @@ pub enum WeightFormat {
         /// Element type of scales and biases.
         scale: DType,
     },
+    /// Codes as those of [`WeightFormat::Affine`], and one scale for each group of a row; a number is
+    /// `scale * (q - zero)`.
+    ZeroPoint {
+        /// Bits of a code: 2, 3, 4, 5, 6 or 8.
+        bits: u8,
+        /// The code that stands for 0.
+        zero: u8,
+        /// Numbers that share a scale.
+        group: usize,
+        /// Element type of the scales.
+        scale: DType,
+    },
     /// OCP MXFP4: codes [`super::e2m1`], packed as those of four bits of [`WeightFormat::Affine`],
     /// and one scale [`super::e8m0`] for 32 numbers.
     MxFp4,
@@ -116,6 +128,8 @@ impl PartType {
 pub enum Sides {
     /// A scale and a bias of this type for each group.
     Pairs(DType),
+    /// A scale of this type for each group; the code whose number is 0.
+    ZeroPoint(DType, u8),
     /// A scale [`super::e8m0`] for each group.
     E8M0,
     /// A scale [`super::e4m3`] for each group.
@@ -173,6 +187,15 @@ impl WeightFormat {
             WeightFormat::Affine { bits, group, scale } => {
                 (Code::Unsigned(bits), words, group, Sides::Pairs(scale))
             }
+            WeightFormat::ZeroPoint {
+                bits,
+                zero,
+                group,
+                scale,
+            } => {
+                let sides = Sides::ZeroPoint(scale, zero);
+                (Code::Unsigned(bits), words, group, sides)
+            }
             WeightFormat::MxFp4 => (Code::E2M1, words, 32, Sides::E8M0),
             WeightFormat::MxFp8 => (Code::E4M3, words, 32, Sides::E8M0),
             WeightFormat::NvFp4 => (Code::E2M1, words, 16, Sides::E4M3),
@@ -223,7 +246,9 @@ impl WeightFormat {
         let groups = width.checked_div(coded.group).unwrap_or(0);
         let [scales, biases] = match coded.sides {
             Sides::Pairs(dtype) => [part(float(dtype), groups), part(float(dtype), groups)],
-            Sides::Scales(dtype) => [part(float(dtype), groups), none()],
+            Sides::Scales(dtype) | Sides::ZeroPoint(dtype, _) => {
+                [part(float(dtype), groups), none()]
+            }
             Sides::E8M0 | Sides::E4M3 => [part(PartType::U8, groups), none()],
             Sides::Blocks(dtype) => {
                 let mut scales = part(float(dtype), width.div_ceil(FP8_BLOCK));
@@ -255,7 +280,8 @@ impl WeightFormat {
                 let reason = "the element type must be a floating-point type, is";
                 return require(dtype.is_float(), format!("{reason} {dtype}"));
             }
-            WeightFormat::Affine { bits, scale, .. } => {
+            WeightFormat::Affine { bits, scale, .. }
+            | WeightFormat::ZeroPoint { bits, scale, .. } => {
                 require(
                     matches!(bits, 2 | 3 | 4 | 5 | 6 | 8),
                     format!("bits must be 2, 3, 4, 5, 6 or 8, are {bits}"),
@@ -287,6 +313,12 @@ impl WeightFormat {
             scale.is_float(),
             format!("the scale must be of a floating-point type, is {scale}"),
         )?;
+        if let WeightFormat::ZeroPoint { bits, zero, .. } = self {
+            require(
+                u32::from(zero) < 1 << bits,
+                format!("the zero point must be a code of {bits} bits, is {zero}"),
+            )?;
+        }
         let Some(coded) = self.coded() else {
             return Ok(());
         };
@@ -315,6 +347,15 @@ impl fmt::Display for WeightFormat {
             WeightFormat::Affine { bits, group, scale } => {
                 write!(f, "affine{bits}(group = {group}, scale = {scale})")
             }
+            WeightFormat::ZeroPoint {
+                bits,
+                zero,
+                group,
+                scale,
+            } => write!(
+                f,
+                "zeropoint{bits}(zero = {zero}, group = {group}, scale = {scale})"
+            ),
             WeightFormat::Float { bits, group, scale } => {
                 write!(f, "float{bits}(group = {group}, scale = {scale})")
             }

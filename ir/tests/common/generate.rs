@@ -159,14 +159,23 @@ impl Generator<'_, '_> {
 
     fn weight(&mut self, shape: Vec<usize>) -> WeightId {
         let dense = [DType::F32, DType::F16, DType::BF16];
-        let affine = shape.last() == Some(&32) && self.tape.below(2) == 0;
-        let format = match affine {
-            true => WeightFormat::Affine {
+        let kind = match shape.last() {
+            Some(&32) => self.tape.below(4),
+            _ => 3,
+        };
+        let format = match kind {
+            0 => WeightFormat::Affine {
                 bits: self.tape.of(&[2, 3, 4, 5, 6, 8]),
                 group: self.tape.of(&[16, 32]),
                 scale: self.tape.of(&dense),
             },
-            false => WeightFormat::Dense(self.tape.of(&dense)),
+            1 => WeightFormat::ZeroPoint {
+                bits: self.tape.of(&[2, 3, 4, 5, 6, 8]),
+                zero: self.tape.of(&[0, 1, 2, 3]),
+                group: self.tape.of(&[16, 32]),
+                scale: self.tape.of(&dense),
+            },
+            _ => WeightFormat::Dense(self.tape.of(&dense)),
         };
         let name = format!("w.{}", self.builder.graph().weights.len());
         self.builder.weight(WeightDecl {

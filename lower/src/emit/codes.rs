@@ -48,6 +48,7 @@ impl<'c, 'a> Operations<'c, 'a> {
                 (float(scales)?, biases)
             }
             Sides::Scales(_) => (float(scales)?, None),
+            Sides::ZeroPoint(_, zero) => self.below_zero(float(scales)?, zero)?,
             Sides::E8M0 => (self.exponent(&unsigned(scales)?)?, None),
             Sides::E4M3 => (self.eight_bits(&unsigned(scales)?)?, None),
             Sides::Blocks(_) => {
@@ -76,9 +77,7 @@ impl<'c, 'a> Operations<'c, 'a> {
                     Some(zero) => {
                         // Bytes with a sign.
                         let scales = self.map("multiply", &[&set(0)?, &float(inner)?])?;
-                        let zero = self.splat(-f64::from(zero), scales.kind.clone())?;
-                        let biases = self.map("multiply", &[&scales, &zero])?;
-                        (scales, Some(biases))
+                        self.below_zero(scales, zero)?
                     }
                     None => {
                         let inner = float(&unsigned(inner)?)?;
@@ -92,6 +91,17 @@ impl<'c, 'a> Operations<'c, 'a> {
                 }
             }
         })
+    }
+
+    /// Scales, and the biases that make the number of code `zero` 0.
+    fn below_zero(
+        &self,
+        scales: Tensor<'c, 'a>,
+        zero: u8,
+    ) -> Emitted<(Tensor<'c, 'a>, Option<Tensor<'c, 'a>>)> {
+        let zero = self.splat(-f64::from(zero), scales.kind.clone())?;
+        let biases = self.map("multiply", &[&scales, &zero])?;
+        Ok((scales, Some(biases)))
     }
 
     /// Each column of `x[N, ..]` `times` times, of which the first `count` columns are kept.

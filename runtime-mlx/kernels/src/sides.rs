@@ -17,6 +17,12 @@ pub(crate) enum Sides<'a> {
         scales: &'a [u8],
         biases: &'a [u8],
     },
+    /// A scale for each group, and minus the code whose number is 0.
+    ZeroPoint {
+        element: Element,
+        scales: &'a [u8],
+        below: f32,
+    },
     /// A scale for each group.
     Scales { element: Element, scales: &'a [u8] },
     /// A scale for each block of rows and columns.
@@ -63,6 +69,11 @@ impl<'a> Sides<'a> {
                 element: element(dtype)?,
                 scales,
             },
+            Declared::ZeroPoint(dtype, zero) => Sides::ZeroPoint {
+                element: element(dtype)?,
+                scales,
+                below: -f32::from(zero),
+            },
             Declared::E8M0 => Sides::Scales {
                 element: Element::E8M0,
                 scales,
@@ -90,7 +101,9 @@ impl<'a> Sides<'a> {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Sides::Pairs { scales, biases, .. } => scales.len() + biases.len(),
-            Sides::Scales { scales, .. } | Sides::Blocks { scales, .. } => scales.len(),
+            Sides::ZeroPoint { scales, .. }
+            | Sides::Scales { scales, .. }
+            | Sides::Blocks { scales, .. } => scales.len(),
             Sides::Nested { outer, inner, .. } => outer.len() + inner.len(),
         }
     }
@@ -107,7 +120,12 @@ impl<'a> Sides<'a> {
                 ask::<S>(scales, &rows, groups * element.size());
                 ask::<S>(biases, &rows, groups * element.size());
             }
-            Sides::Scales { element, scales } => ask::<S>(scales, &rows, groups * element.size()),
+            Sides::ZeroPoint {
+                element, scales, ..
+            }
+            | Sides::Scales { element, scales } => {
+                ask::<S>(scales, &rows, groups * element.size());
+            }
             // Few bytes, for many numbers each.
             Sides::Blocks { .. } | Sides::Nested { .. } => {}
         }
@@ -147,6 +165,17 @@ impl<'a> Sides<'a> {
                     let from = at * element.size();
                     widen::<S>(element, scales.as_ptr().add(from), count, to.0);
                 }
+                Sides::ZeroPoint {
+                    element,
+                    scales,
+                    below,
+                } => {
+                    let from = at * element.size();
+                    widen::<S>(element, scales.as_ptr().add(from), count, to.0);
+                    for index in 0..count {
+                        *to.1.add(index) = *to.0.add(index) * below;
+                    }
+                }
                 _ => {
                     let mut done = 0;
                     while done < count {
@@ -173,7 +202,7 @@ impl<'a> Sides<'a> {
         // SAFETY: passed on.
         unsafe {
             match *self {
-                Sides::Pairs { .. } | Sides::Scales { .. } => {}
+                Sides::Pairs { .. } | Sides::ZeroPoint { .. } | Sides::Scales { .. } => {}
                 Sides::Blocks {
                     element,
                     scales,

@@ -28,7 +28,15 @@ struct Coding {
     bits: u8,
     group: usize,
     scales: Memory,
-    biases: Memory,
+    least: Least,
+}
+
+/// What a group's scaled codes are added to.
+enum Least {
+    /// A stored bias.
+    Bias(Memory),
+    /// Minus this, times the scale.
+    Zero(u8),
 }
 
 /// Whether there are kernels for a matrix.
@@ -38,7 +46,7 @@ pub(super) fn is_known(weight: &WeightDecl) -> bool {
     };
     let known = match weight.format {
         WeightFormat::Dense(dtype) => dtype.is_float(),
-        WeightFormat::Affine { bits, group, .. } => {
+        WeightFormat::Affine { bits, group, .. } | WeightFormat::ZeroPoint { bits, group, .. } => {
             matches!(bits, 4 | 8) && group.is_multiple_of(RUN)
         }
         _ => false,
@@ -58,7 +66,9 @@ impl Matrix {
         };
         let (element, count) = match weight.format {
             WeightFormat::Dense(dtype) => (dtype.into(), rows * width),
-            WeightFormat::Affine { bits: 4, .. } => (Element::I32, rows * width / 8),
+            WeightFormat::Affine { bits: 4, .. } | WeightFormat::ZeroPoint { bits: 4, .. } => {
+                (Element::I32, rows * width / 8)
+            }
             _ => (Element::I8, rows * width),
         };
         let values = code.binding(bindings.next()?, element, count);
@@ -69,9 +79,20 @@ impl Matrix {
                     bits,
                     group,
                     scales: code.binding(bindings.next()?, scale.into(), groups),
-                    biases: code.binding(bindings.next()?, scale.into(), groups),
+                    least: Least::Bias(code.binding(bindings.next()?, scale.into(), groups)),
                 })
             }
+            WeightFormat::ZeroPoint {
+                bits,
+                zero,
+                group,
+                scale,
+            } => Some(Coding {
+                bits,
+                group,
+                scales: code.binding(bindings.next()?, scale.into(), rows * width / group),
+                least: Least::Zero(zero),
+            }),
             _ => None,
         };
         Some(Self {
@@ -120,10 +141,15 @@ impl Matrix {
             return run;
         };
         let group = code.divide(at, coding.group / RUN);
-        let [scale, bias] = [&coding.scales, &coding.biases].map(|part| {
-            let number = code.load_float(part, group);
-            code.broadcast(number, RUN)
-        });
+        let scale = code.load_float(&coding.scales, group);
+        let bias = match &coding.least {
+            Least::Bias(biases) => code.load_float(biases, group),
+            Least::Zero(zero) => {
+                let below = code.float(-f64::from(*zero));
+                code.floats("mulf", scale, below)
+            }
+        };
+        let [scale, bias] = [scale, bias].map(|number| code.broadcast(number, RUN));
         code.fma(run, scale, bias, "vector<8xf32>")
     }
 
@@ -137,9 +163,18 @@ impl Matrix {
         };
         let group = code.divide(at, coding.group / RUN);
         let scale = code.load_float(&coding.scales, group);
-        let bias = code.load_float(&coding.biases, group);
-        let sum = code.fma(product, scale, sum, "f32");
-        code.fma(total, bias, sum, "f32")
+        match &coding.least {
+            Least::Bias(biases) => {
+                let bias = code.load_float(biases, group);
+                let sum = code.fma(product, scale, sum, "f32");
+                code.fma(total, bias, sum, "f32")
+            }
+            Least::Zero(zero) => {
+                let below = code.float(-f64::from(*zero));
+                let product = code.fma(total, below, product, "f32");
+                code.fma(product, scale, sum, "f32")
+            }
+        }
     }
 
     /// Numbers of a row.

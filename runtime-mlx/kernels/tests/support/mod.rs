@@ -208,6 +208,12 @@ pub(crate) fn formats(columns: usize) -> Vec<WeightFormat> {
     for bits in [2, 3, 4, 5, 6, 8] {
         for group in [16, 32, 48, 64, 128] {
             formats.extend(floats.map(|scale| WeightFormat::Affine { bits, group, scale }));
+            formats.extend(floats.map(|scale| WeightFormat::ZeroPoint {
+                bits,
+                zero: 1 << (bits - 1),
+                group,
+                scale,
+            }));
         }
     }
     if columns.is_multiple_of(16) {
