@@ -7,7 +7,8 @@ mod language;
 mod run;
 
 use language::{Case, bindings, cases, hold};
-use mlxcel_ir::{Graph, Op, pass, text, verify};
+use mlxcel_ir::decompose::decompose_except;
+use mlxcel_ir::{Graph, Node, Op, pass, text, verify};
 use std::collections::BTreeSet;
 
 impl Case {
@@ -43,6 +44,13 @@ impl Case {
 fn passed(argument: &str, graph: &Graph) -> Result<Graph, String> {
     if let Some(sizes) = argument.strip_prefix("specialise ") {
         return Ok(pass::specialise(graph, &bindings(sizes)?));
+    }
+    if let Some(kept) = argument.strip_prefix("decompose") {
+        let kept: Vec<&str> = kept
+            .strip_prefix(" except ")
+            .map_or(vec![], |kept| kept.split(", ").collect());
+        let keep = |node: &Node| kept.contains(&node.op.info().name);
+        return decompose_except(graph, keep).map_err(|error| error.to_string());
     }
     let found = pass::PASSES.iter().find(|(name, _)| *name == argument);
     let (_, pass) = found.ok_or_else(|| format!("unknown pass {argument:?}"))?;
