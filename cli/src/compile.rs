@@ -180,7 +180,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let verified = match arguments.verify {
         true => {
             bar.say("verifying");
-            after_compiling(&summary.path)?
+            after_compiling(&model, &summary.path)?
         }
         false => None,
     };

@@ -31,6 +31,7 @@ use std::path::{Path, PathBuf};
     mlxcel verify ./demo --tokens 1,2,3 --json > report.json\n  \
     mlxcel verify ./demo --text-file novel.txt --limit 2048 --html report.html\n  \
     mlxcel verify ./demo --level nodes\n  \
+    mlxcel verify ./demo --level tokens --max-tokens 64\n  \
     mlxcel verify smollm2-cpu --source ./SmolLM2-135M-Instruct\n  \
     mlxcel verify ./faults/kernels.mxg")]
 pub(crate) struct Arguments {
@@ -54,10 +55,13 @@ pub(crate) struct Arguments {
     /// How many tokens of a text file are run at a time.
     #[arg(long, value_name = "TOKENS", default_value_t = 256)]
     chunk: usize,
-    /// How closely to look: at the hidden state after each layer and the logits, or at every node by
-    /// itself as well.
+    /// How closely to look: at the hidden state after each layer and the logits; at every node by itself as
+    /// well; or at the tokens that each execution chooses after the prompt as well.
     #[arg(long, value_name = "LEVEL", value_enum, default_value = "layers")]
     level: Level,
+    /// How many tokens are chosen at the level `tokens`.
+    #[arg(long, value_name = "TOKENS", default_value_t = 32)]
+    max_tokens: usize,
     /// The token ids to run, instead of a text.
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     tokens: Option<Vec<u32>>,
@@ -94,6 +98,7 @@ pub(crate) struct Arguments {
 enum Level {
     Layers,
     Nodes,
+    Tokens,
 }
 
 /// An execution that can be verified.
@@ -149,6 +154,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         tokens,
         chunk: chunk.flatten(),
         nodes: arguments.level == Level::Nodes,
+        choose: (arguments.level == Level::Tokens).then_some(arguments.max_tokens),
         backends: arguments
             .backends
             .iter()

@@ -5,7 +5,7 @@
 //! it. It reports on its standard output, one JSON message per line.
 
 use crate::cache::{self, Entry};
-use crate::emit;
+use crate::emit::{self, Kernels};
 use crate::request::{Message, Product, Request, Step};
 use crate::session::Session;
 use crate::{CompileError, Diagnostic, Severity, memory};
@@ -128,7 +128,7 @@ fn compile(request: &Request) -> Result<Message, CompileError> {
     };
     let done = |cached| Message::Done {
         parameters: emitted.parameters.clone(),
-        kernels: emitted.kernels,
+        kernels: emitted.kernels.as_ref().map_or(0, Kernels::calls),
         revision: mlir_sys::compiler::revision(),
         cached,
         peak_memory: memory::peak(),

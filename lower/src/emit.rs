@@ -7,6 +7,8 @@ mod attention;
 mod body;
 mod codes;
 mod element;
+#[cfg(test)]
+mod filetests;
 mod function;
 mod gpu;
 mod kernel;
@@ -19,4 +21,5 @@ mod rotate;
 mod tokens;
 mod weight;
 
+pub(crate) use kernel::Kernels;
 pub(crate) use module::module;

@@ -7,7 +7,7 @@ use mlxcel_ir::{Bindings, Graph, pass};
 /// A pass by name, which takes the graph and the sizes of its symbols.
 pub type Step = (&'static str, Box<dyn Fn(&Graph, &Bindings) -> Graph>);
 
-/// The passes that executions run, in their order.
+/// The passes, in the order in which they are run one after the other.
 pub fn steps() -> Vec<Step> {
     let mut steps: Vec<Step> = vec![("specialise", Box::new(pass::specialise))];
     for &(name, pass) in pass::PASSES {

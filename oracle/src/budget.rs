@@ -18,6 +18,7 @@
 //! the unit roundoff U, plus one such number among those that a cache is given, which may happen in a text
 //! so short that the mean says nothing. What follows from that in later layers is in *measured*.
 
+use crate::compare::Distance;
 use crate::execution::Observed;
 use mlxcel_ir::{Bindings, DType, Dim, Graph, Node, Op, Symbol};
 
@@ -47,20 +48,37 @@ impl Budgets {
         rounded: &[Observed],
     ) -> Self {
         let counted = counted(graph, bindings);
-        let measured = exact.iter().zip(rounded).map(|(exact, rounded)| {
-            crate::compare::Distance::between(&rounded.values, &exact.values).relative_rms
-        });
-        let budgets = measured
-            .zip(counted)
-            .map(|(measured, counted)| SPREAD * f64::max(ORDER * measured, counted))
+        let pairs = exact.iter().zip(rounded).zip(counted);
+        let budgets = pairs
+            .map(|((exact, rounded), counted)| budget(&exact.values, &rounded.values, counted))
             .collect();
         Self(budgets)
+    }
+
+    /// Budgets for each row of the last output by itself.
+    pub fn by_row(
+        graph: &Graph,
+        bindings: &Bindings,
+        exact: &Observed,
+        rounded: &Observed,
+    ) -> Vec<f64> {
+        let counted = counted(graph, bindings).pop().unwrap_or(0.0);
+        let width = exact.shape.last().copied().unwrap_or(1).max(1);
+        let rows = exact.values.chunks_exact(width);
+        let rows = rows.zip(rounded.values.chunks_exact(width));
+        rows.map(|(exact, rounded)| budget(exact, rounded, counted))
+            .collect()
     }
 
     /// The largest relative RMS error that rounding explains, for each output.
     pub fn iter(&self) -> impl Iterator<Item = f64> + '_ {
         self.0.iter().copied()
     }
+}
+
+fn budget(exact: &[f64], rounded: &[f64], counted: f64) -> f64 {
+    let measured = Distance::between(rounded, exact).relative_rms;
+    SPREAD * f64::max(ORDER * measured, counted)
 }
 
 /// The counted estimate of each output.

@@ -98,12 +98,13 @@ fn three_digits(number: f64) -> f64 {
 }
 
 /// Holds an artifact of `model`, called `name` in the report, against `contracts`, each in new sequences: all
-/// tokens at once and one by one.
+/// tokens at once and one by one. `layers` are the model's, if its checkpoint is at hand.
 ///
 /// # Errors
 /// What the runtime said. A wrong number is in the report, not an error.
 pub fn hold(
     [model, name]: [&str; 2],
+    layers: Option<usize>,
     runtime: &mut Runtime,
     contracts: &[Contract],
 ) -> Result<Report, Error> {
@@ -135,7 +136,7 @@ pub fn hold(
     Ok(Report {
         model: model.to_string(),
         tokens: contracts.iter().map(|contract| contract.tokens.len()).sum(),
-        layers: 0,
+        layers,
         verdict: match good {
             true => Verdict::Pass,
             false => Verdict::Mismatch,
@@ -144,6 +145,7 @@ pub fn hold(
             execution: name.to_string(),
             measurements,
             distribution: positions.summary(),
+            choices: None,
             nodes: Vec::new(),
             seconds: started.elapsed().as_secs_f64(),
         }],

@@ -43,6 +43,12 @@ impl Observed {
             values: tensor.to_f64(),
         }
     }
+
+    /// Row `index` of the elements along the last dimension.
+    pub fn row(&self, index: usize) -> Option<&[f64]> {
+        let width = self.shape.last().copied().unwrap_or(1);
+        self.values.chunks_exact(width.max(1)).nth(index)
+    }
 }
 
 /// Inputs of a graph by name.

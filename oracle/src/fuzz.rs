@@ -4,11 +4,13 @@ use crate::bisect::{first_wrong, steps};
 use crate::case::Case;
 use crate::execution::{
     Execution, ExecutionError, Inputs, IreeExecution, MlxExecution, Observed, ReferenceExecution,
+    failed,
 };
 use crate::known;
 use crate::reduce::{reduce, tidy};
 use crate::standard::Standard;
 use crate::summary::{Failure, Level};
+use mlxcel_ir::decompose::decompose;
 use mlxcel_ir::random::{self, Data};
 use mlxcel_ir::{Bindings, Graph, Op, WeightSource, pass};
 use std::collections::BTreeMap;
@@ -112,12 +114,37 @@ impl Execution for Passes {
     }
 }
 
+/// Decompositions, as an execution: the operations of MLX on a graph in primitives. Elsewhere only the
+/// interpreter runs whole decompositions, and it has nothing else to be held against.
+struct Decomposed;
+
+impl Execution for Decomposed {
+    fn name(&self) -> &'static str {
+        "decomposed"
+    }
+
+    fn run(
+        &self,
+        graph: &Graph,
+        bindings: &Bindings,
+        weights: &Arc<dyn WeightSource>,
+        inputs: &Inputs<'_>,
+    ) -> Result<Vec<Observed>, ExecutionError> {
+        let primitives = decompose(graph).map_err(failed(self.name(), graph))?;
+        MlxExecution::Operations.run(&primitives, bindings, weights, inputs)
+    }
+}
+
 /// Runs the level; one line for each execution, and the share of graphs that have each op.
 pub fn run(amount: Amount, progress: &dyn Fn(&str)) -> (Vec<Level>, BTreeMap<&'static str, u64>) {
     let mut coverage: BTreeMap<&'static str, u64> =
         Op::TABLE.iter().map(|info| (info.name, 0)).collect();
-    let executions: [&dyn Execution; 3] =
-        [&Passes, &MlxExecution::Operations, &MlxExecution::Kernels];
+    let executions: [&dyn Execution; 4] = [
+        &Passes,
+        &Decomposed,
+        &MlxExecution::Operations,
+        &MlxExecution::Kernels,
+    ];
     let mut levels: Vec<Level> = executions
         .iter()
         .map(|execution| Level::new(format!("random graphs, {}", execution.name())))

@@ -1,5 +1,6 @@
 //! A report as one page that needs nothing else: no script, no font, no picture from elsewhere.
 
+use crate::greedy::Choices;
 use crate::report::{ExecutionReport, Report, Verdict};
 use std::fmt::Write;
 
@@ -42,14 +43,13 @@ pub fn page(report: &Report) -> String {
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
          <title>{model}: {}</title><style>{STYLE}</style></head><body>\
-         <h1>{model}</h1><p>{} tokens, {} layers, held against the interpreter in f64.</p>\
+         <h1>{model}</h1><p>{}, held against the interpreter in f64.</p>\
          <p class=\"{class}\" id=\"verdict\">{verdict}</p>",
         match report.verdict {
             Verdict::Pass => "pass",
             Verdict::Mismatch => "mismatch",
         },
-        report.tokens,
-        report.layers,
+        report.size(),
     );
     findings(&mut page, report);
     executions(&mut page, report);
@@ -96,13 +96,19 @@ fn findings(page: &mut String, report: &Report) {
             let _ = write!(page, "<p>{}.</p>", escaped(&remark));
         }
     }
+    for execution in &report.executions {
+        if let Some(fault) = execution.choices.as_ref().and_then(|c| c.fault.as_ref()) {
+            let name = escaped(&execution.execution);
+            let _ = write!(page, "<p><strong>{name}</strong> chose {fault}.</p>");
+        }
+    }
 }
 
 /// What stands in a row of the table of executions.
 type Cell = fn(&ExecutionReport) -> String;
 
 /// The rows of the table of executions, which are a column each: so it is as wide as a phone.
-const ROWS: [(&str, Cell); 13] = [
+const ROWS: [(&str, Cell); 16] = [
     ("worst share of a budget", |e| {
         format!("{:.1}%", worst(e) * 100.0)
     }),
@@ -145,12 +151,27 @@ const ROWS: [(&str, Cell); 13] = [
     ("their ratio, 1 ±", |e| {
         format!("{:.1e}", e.distribution.ratio_interval)
     }),
+    ("tokens chosen", |e| chosen(e, |c| c.tokens.to_string())),
+    ("of these near ties", |e| {
+        chosen(e, |c| c.near_ties.to_string())
+    }),
+    ("first that the interpreter would not choose", |e| {
+        chosen(e, |c| {
+            let first = c.first.as_ref();
+            first.map_or("none".into(), |first| first.position.to_string())
+        })
+    }),
     ("seconds", |e| format!("{:.1}", e.seconds)),
 ];
 
 fn worst(execution: &ExecutionReport) -> f64 {
     let shares = execution.measurements.iter().map(|m| m.share());
     shares.fold(0.0, f64::max)
+}
+
+/// What an execution chose, where it was asked to.
+fn chosen(execution: &ExecutionReport, cell: fn(&Choices) -> String) -> String {
+    execution.choices.as_ref().map_or(String::new(), cell)
 }
 
 fn executions(page: &mut String, report: &Report) {
@@ -160,6 +181,9 @@ fn executions(page: &mut String, report: &Report) {
     }
     page.push_str("</tr>");
     for (index, (name, cell)) in ROWS.iter().enumerate() {
+        if report.executions.iter().all(|e| cell(e).is_empty()) {
+            continue;
+        }
         let _ = write!(page, "<tr><td>{name}</td>");
         for execution in &report.executions {
             let over = index == 0 && worst(execution) > 1.0;

@@ -2,7 +2,7 @@
 
 use crate::fuzz::{self, Amount};
 use crate::summary::Level;
-use crate::{field, known, lengths, mutation, relations, repeats, sweep};
+use crate::{field, known, lengths, mutation, relations, repeats, sweep, tokens};
 
 /// How much to try.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +15,8 @@ pub struct Effort {
     pub ops: usize,
     /// The power of two up to which prompts of lengths around powers of two are tried.
     pub longest: usize,
+    /// Greedy texts of each execution.
+    pub texts: usize,
 }
 
 impl Effort {
@@ -30,6 +32,7 @@ impl Effort {
             bugs: 7,
             ops: 60,
             longest: 1024,
+            texts: 24,
         }
     }
 
@@ -45,6 +48,7 @@ impl Effort {
             bugs: usize::MAX,
             ops: 1000,
             longest: 4096,
+            texts: 240,
         }
     }
 }
@@ -69,6 +73,7 @@ pub const LEVELS: &[(&str, Run)] = &[
     ("random", random),
     ("relations", |_, _| lines(relations::run())),
     ("lengths", |effort, _| lines(lengths::run(effort.longest))),
+    ("tokens", |effort, _| lines(tokens::run(effort.texts))),
     ("determinism", |_, _| lines(repeats::run())),
     ("field", |_, _| lines(field::run())),
     ("limitations", limitations),

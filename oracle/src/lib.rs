@@ -31,6 +31,7 @@ pub mod execution;
 pub mod fault;
 pub mod field;
 pub mod fuzz;
+pub mod greedy;
 pub mod html;
 pub mod known;
 pub mod lengths;
@@ -46,6 +47,7 @@ pub mod rows;
 pub mod standard;
 pub mod summary;
 pub mod sweep;
+pub mod tokens;
 pub mod toy;
 pub mod verify;
 

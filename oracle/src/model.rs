@@ -1,12 +1,18 @@
 //! Verification of a model as people ask for it: by its checkpoint.
 
-use crate::execution::{Execution, IreeOnce, MlxExecution};
+mod write;
+
+pub use write::read;
+
+use crate::execution::{Execution, ExecutionError, IreeOnce, MlxExecution};
 use crate::fault::PerturbedWeight;
+use crate::greedy::Judge;
 use crate::report::Report;
-use crate::verify::{Party, Progress, Subject, VerifyError, verify};
+use crate::verify::{Party, Progress, Subject, VerifyError, texts, verify};
 use mlxcel_frontend::{GraphOptions, LoadError, Logits, Model, TextError};
 use mlxcel_ir::{DType, Graph, WeightSource};
 use std::sync::Arc;
+use write::{Writer, graph};
 
 /// What is run where the caller names no tokens: long enough for every head to have something to
 /// attend to, short enough for the interpreter in f64.
@@ -68,6 +74,9 @@ pub struct VerifyOptions {
     pub chunk: Option<usize>,
     /// Whether every named node is checked by itself, not only where an output is over its budget.
     pub nodes: bool,
+    /// How many tokens each execution chooses after the prompt, or its first text, if these are held too. Not
+    /// more than fit into the model's context.
+    pub choose: Option<usize>,
     /// The executions; none means all.
     pub backends: Vec<Backend>,
     /// Element type of the caches of all executions; without it, that of the model's graph.
@@ -88,6 +97,12 @@ pub enum VerifyModelError {
     /// A party could not run.
     #[error(transparent)]
     Verify(#[from] VerifyError),
+    /// A party could not be made ready to write a text.
+    #[error(transparent)]
+    Mlx(#[from] mlxcel_runtime_mlx::Error),
+    /// A party could not write a text, or the interpreter could not run it.
+    #[error(transparent)]
+    Execution(#[from] ExecutionError),
     /// The fault names a weight that the model does not have.
     #[error("the model has no weight `{weight}` to perturb; its first ones are {known}")]
     UnknownWeight {
@@ -107,15 +122,16 @@ pub fn verify_model(
     options: &VerifyOptions,
     progress: Progress<'_>,
 ) -> Result<Report, VerifyModelError> {
-    let mut graph = model.graph(&GraphOptions {
-        name: "verify".into(),
-        logits: Logits::All,
-        token: false,
-        hidden: true,
-    })?;
-    if let Some(dtype) = options.kv {
-        graph.keep_caches_in(dtype);
-    }
+    let graph = graph(
+        model,
+        options.kv,
+        &GraphOptions {
+            name: "verify".into(),
+            logits: Logits::All,
+            token: false,
+            hidden: true,
+        },
+    )?;
     let weights = model.weights();
     let backends = match options.backends.as_slice() {
         [] => &Backend::ALL[..],
@@ -146,7 +162,21 @@ pub fn verify_model(
         graph,
         weights,
     };
-    Ok(verify(&subject, &parties, progress)?)
+    let mut report = verify(&subject, &parties, progress)?;
+    if let Some(count) = options.choose {
+        let mut texts = texts(&subject.tokens, subject.chunk.unwrap_or(usize::MAX));
+        let prompt = texts.next().unwrap_or_default();
+        let count = count.min(model.context().saturating_sub(prompt.len()));
+        let writer = Writer::new(model, options.kv, prompt, count)?;
+        let mut judge = Judge::new(&writer.all, &subject.weights);
+        for (index, (&backend, party)) in backends.iter().zip(&parties).enumerate() {
+            progress(&format!("{}, writing", party.execution.name()));
+            let text = writer.write(backend, party)?;
+            progress("reference-f64, reading");
+            report.choose(index, judge.hold(&text, prompt.len())?);
+        }
+    }
+    Ok(report)
 }
 
 pub(crate) fn default_tokens(model: &Model) -> Result<Vec<u32>, TextError> {

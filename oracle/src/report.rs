@@ -2,6 +2,7 @@
 
 use crate::case::Case;
 use crate::compare::{Distance, Distribution, Divergence};
+use crate::greedy::Choices;
 use serde::Serialize;
 use std::fmt;
 
@@ -60,6 +61,8 @@ pub struct ExecutionReport {
     pub measurements: Vec<Measurement>,
     /// The next-token distributions.
     pub distribution: Distribution,
+    /// The tokens of a greedy text after the prompt, if one was asked for.
+    pub choices: Option<Choices>,
     /// Every named node by itself, in graph order, if that was asked for or something is wrong.
     pub nodes: Vec<NodeReport>,
     /// Seconds that loading (or compiling) and running took.
@@ -129,8 +132,8 @@ pub struct Report {
     pub model: String,
     /// Tokens of the prompt.
     pub tokens: usize,
-    /// Layers of the model.
-    pub layers: usize,
+    /// Layers of the model, where that is known: an artifact does not tell.
+    pub layers: Option<usize>,
     /// The outcome.
     pub verdict: Verdict,
     /// One entry per execution.
@@ -162,6 +165,58 @@ impl Finding {
     }
 }
 
+impl Report {
+    /// Adds the tokens that the execution `index` chose, which may be wrong.
+    pub fn choose(&mut self, index: usize, choices: Choices) {
+        if choices.fault.is_some() {
+            self.verdict = Verdict::Mismatch;
+        }
+        if let Some(execution) = self.executions.get_mut(index) {
+            execution.choices = Some(choices);
+        }
+    }
+
+    /// What was run, in words.
+    pub(crate) fn size(&self) -> String {
+        match self.layers {
+            Some(layers) => format!("{} tokens, {layers} layers", self.tokens),
+            None => format!("{} tokens", self.tokens),
+        }
+    }
+
+    /// Tells of greedy texts.
+    fn tell_choices(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut heading = Some(());
+        for ExecutionReport {
+            execution, choices, ..
+        } in &self.executions
+        {
+            let Some(choices) = choices else { continue };
+            if heading.take().is_some() {
+                let [tokens, ties] = ["tokens", "near ties"];
+                writeln!(f, "{:<14} {tokens:>8} {ties:>10}", "greedy text")?;
+            }
+            let Choices {
+                tokens,
+                near_ties,
+                first,
+                fault,
+                ..
+            } = choices;
+            writeln!(f, "{execution:<14} {tokens:>8} {near_ties:>10}")?;
+            if let Some(first) = first
+                && *fault != Some(*first)
+            {
+                writeln!(f, "  near tie: {first}")?;
+            }
+            if let Some(fault) = fault {
+                writeln!(f, "fault: {execution} chose {fault}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Divergence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -177,8 +232,9 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{}: {} tokens, {} layers, against the interpreter in f64",
-            self.model, self.tokens, self.layers
+            "{}: {}, against the interpreter in f64",
+            self.model,
+            self.size()
         )?;
         writeln!(
             f,
@@ -234,6 +290,7 @@ impl fmt::Display for Report {
                 writeln!(f, "  {divergence}")?;
             }
         }
+        self.tell_choices(f)?;
         for finding in &self.findings {
             let Measurement {
                 distance, budget, ..

@@ -95,7 +95,7 @@ impl Decoder {
 pub struct Text {
     /// The tokens.
     pub tokens: Vec<u32>,
-    exact: Vec<Vec<f64>>,
+    exact: Observed,
     budgets: Vec<f64>,
 }
 
@@ -114,29 +114,10 @@ impl Text {
                 .into_iter()
                 .next()
                 .ok_or("the graph has no output")?;
-            Ok::<_, Fault>(
-                logits
-                    .values
-                    .chunks_exact(toy::VOCABULARY)
-                    .map(<[f64]>::to_vec)
-                    .collect::<Vec<_>>(),
-            )
+            Ok::<_, Fault>(logits)
         };
         let (exact, rounded) = (run(ReferenceExecution::F64)?, run(ReferenceExecution::F32)?);
-        let budgets = exact
-            .iter()
-            .zip(&rounded)
-            .map(|(exact, rounded)| {
-                let observed = |values: &[f64]| Observed {
-                    name: step::LOGITS.into(),
-                    shape: vec![values.len()],
-                    values: values.to_vec(),
-                };
-                let (exact, rounded) = ([observed(exact)], [observed(rounded)]);
-                let budgets = Budgets::new(&decoder.all, &bindings, &exact, &rounded);
-                budgets.iter().next().unwrap_or(0.0)
-            })
-            .collect();
+        let budgets = Budgets::by_row(&decoder.all, &bindings, &exact, &rounded);
         Ok(Self {
             tokens,
             exact,
@@ -147,7 +128,7 @@ impl Text {
     /// How far `logits` after the token at `position` are from what they should be, as a share of what
     /// rounding explains.
     pub fn share(&self, position: usize, logits: &[f32]) -> f64 {
-        match (self.exact.get(position), self.budgets.get(position)) {
+        match (self.exact.row(position), self.budgets.get(position)) {
             (Some(exact), Some(budget)) => {
                 let found: Vec<f64> = logits.iter().map(|&x| x.into()).collect();
                 Distance::between(&found, exact).relative_rms / budget

@@ -120,6 +120,7 @@ pub fn verify(
         .map(|(party, state)| ExecutionReport {
             execution: party.execution.name().to_string(),
             distribution: state.positions.summary(),
+            choices: None,
             measurements: state.measurements,
             nodes: state.nodes,
             seconds: state.seconds,
@@ -128,7 +129,7 @@ pub fn verify(
     Ok(Report {
         model: subject.model.clone(),
         tokens: texts.iter().map(|text| text.len()).sum(),
-        layers,
+        layers: Some(layers),
         verdict: match findings.is_empty() && !hidden {
             true => Verdict::Pass,
             false => Verdict::Mismatch,

@@ -31,7 +31,8 @@ fn honest_executions_pass() {
         assert_eq!(report.executions.len(), Backend::ALL.len(), "{family}");
         for execution in &report.executions {
             // The hidden state after each layer, and the logits.
-            assert_eq!(execution.measurements.len(), report.layers + 1, "{family}");
+            let layers = report.layers.unwrap();
+            assert_eq!(execution.measurements.len(), layers + 1, "{family}");
             assert_eq!(execution.distribution.same_top, 1.0, "{family}\n{report}");
         }
     }
@@ -100,7 +101,10 @@ fn every_node_holds_by_itself() {
         "{report}"
     );
     for execution in &report.executions {
-        assert!(execution.nodes.len() > 20 * report.layers / 2, "{report}");
+        assert!(
+            execution.nodes.len() > 10 * report.layers.unwrap(),
+            "{report}"
+        );
         assert_eq!(execution.distribution.positions, 24);
     }
 }

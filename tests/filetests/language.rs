@@ -2,9 +2,10 @@
 //! checked. The book's page on file tests describes it.
 //!
 //! The tests of several crates include this module; beside it they have `common` of `ir`'s tests.
+//! `MLXCEL_BLESS=1` rewrites what stands after `====`, and nothing else.
 #![allow(dead_code, unreachable_pub)]
 
-use crate::common::{Outputs, bytes, store};
+use super::common::{Outputs, bytes, store};
 use mlxcel_ir::random::Weights;
 use mlxcel_ir::{Bindings, Graph, HostTensor, Symbol, text, verify};
 use std::path::{Path, PathBuf};
@@ -53,6 +54,38 @@ impl Case {
         let graph = self.parse()?;
         verify::verify(&graph).map_err(|error| error.to_string())?;
         Ok(graph)
+    }
+
+    /// The rest of the line `// key`, if the file has one.
+    pub fn directive(&self, key: &str) -> Option<&str> {
+        let mut directives = self.directives.iter();
+        let (_, rest) = directives.find(|(known, _)| known == key)?;
+        Some(rest)
+    }
+
+    /// Holds `printed` against what stands after `====`.
+    pub fn prints(&self, printed: &str) -> Result<(), String> {
+        if printed == self.expected {
+            return Ok(());
+        }
+        if std::env::var_os("MLXCEL_BLESS").is_some() {
+            let whole = format!("{}====\n{printed}", self.source);
+            return std::fs::write(&self.path, whole).map_err(|error| error.to_string());
+        }
+        Err(format!("expected\n{}found\n{printed}", self.expected))
+    }
+
+    /// Holds the message of a failure against what the file says after `// error: `.
+    pub fn fails(&self, result: Result<(), String>) -> Result<(), String> {
+        let expected = self.directive("error:");
+        let expected = expected.ok_or("the file states no `// error: `")?;
+        match result {
+            Ok(()) => Err(format!("expected the error {expected}")),
+            Err(message) if message == expected => Ok(()),
+            Err(message) => Err(format!(
+                "expected the error\n  {expected}\nfound\n  {message}"
+            )),
+        }
     }
 
     /// The weights and calls of a file of kind `run`.
@@ -105,6 +138,21 @@ pub fn bindings(text: &str) -> Result<Bindings, String> {
         bindings = bindings.with(symbol, size);
     }
     Ok(bindings)
+}
+
+/// Says what is wrong with each of `cases` that does not hold.
+pub fn hold<'c>(
+    cases: impl IntoIterator<Item = &'c Case>,
+    check: impl Fn(&Case) -> Result<(), String>,
+) {
+    let failures: Vec<String> = cases
+        .into_iter()
+        .filter_map(|case| {
+            let reason = check(case).err()?;
+            Some(format!("{}: {reason}", case.path.display()))
+        })
+        .collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 
 /// Every file.

@@ -33,6 +33,25 @@ fn a_model_that_is_right_passes() {
 }
 
 #[test]
+fn what_is_chosen_is_held() {
+    let model = argument(&golden("llama"));
+    let arguments = ["verify", &model, "--tokens", "1,2,3", "--level", "tokens"];
+    let report = run([&arguments[..], &["--backends", "mlx,kernels"]].concat()).success();
+    let (_, told) = report.split_once("greedy text").expect("it is told");
+    let rows: Vec<Vec<&str>> = told
+        .lines()
+        .skip(1)
+        .take(2)
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(
+        rows,
+        [["mlx", "32", "0"], ["kernels", "32", "0"]],
+        "{report}"
+    );
+}
+
+#[test]
 fn a_fault_fails_after_its_report() {
     let model = argument(&golden("llama"));
     let fault = "mlx:model.layers.1.mlp.down_proj.weight";
@@ -118,10 +137,26 @@ fn an_artifact_is_verified_with_and_without_its_model() {
         3,
     );
 
+    let headed = |more: &[&str], expect: &str| {
+        let report = run([&["verify", &artifact], more].concat()).success();
+        assert!(report.starts_with(expect), "{report}");
+        report
+    };
+    // How many layers there are, only the model tells.
+    headed(&[], "llama-mlx-q4-g64: 8 tokens, against");
+    headed(
+        &["--source", &model],
+        "llama-mlx-q4-g64: 8 tokens, 3 layers",
+    );
+    let tokens = ["--level", "tokens", "--max-tokens", "6"];
+    let report = headed(&[&["--source", &model], &tokens[..]].concat(), "llama");
+    assert!(report.contains("greedy text"), "{report}");
+
     let refuse = |more: &[&str], code, parts: &[&str]| {
         run([&["verify", &artifact], more].concat()).failure(code, parts);
     };
     refuse(&["--tokens", "5"], 2, &["--source"]);
+    refuse(&tokens, 2, &["--source"]);
     refuse(
         &["--source", &model, "--tokens", "999999"],
         3,

@@ -86,11 +86,18 @@ impl Kernels {
         self.calls
     }
 
-    /// Declares in `module` an executable for each kernel, which calls it.
-    pub(crate) fn declare<'c>(&self, context: &'c Context, module: &Module<'c>) -> Emitted<()> {
+    /// The kernels by their names, in the order of their numbers.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = (&str, &Kernel)> {
         let mut kernels: Vec<_> = self.known.iter().collect();
         kernels.sort_by_key(|(_, (number, _))| *number);
-        for (name, (number, kernel)) in kernels {
+        kernels
+            .into_iter()
+            .map(|(name, (_, kernel))| (name.as_str(), kernel))
+    }
+
+    /// Declares in `module` an executable for each kernel, which calls it.
+    pub(crate) fn declare<'c>(&self, context: &'c Context, module: &Module<'c>) -> Emitted<()> {
+        for (number, (name, kernel)) in self.in_order().enumerate() {
             let symbol = format!("kernel_{number}");
             let text = match self.owner {
                 KernelOwner::Runtime => executable(name, &symbol, kernel)?,
