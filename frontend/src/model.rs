@@ -177,7 +177,7 @@ impl Model {
                 },
             });
         }
-        let mut value = map::read_json(&file, map::SMALL)?;
+        let mut value = map::read_json(&file, map::CONFIG)?;
         let family = families::choose(&file, &value)?;
         let assumed = families::complete(&mut value, family.name());
         let config = Config::parse(&file, &value)?;
@@ -397,7 +397,7 @@ impl Model {
             hash.update(bytes);
         };
         if self.path.is_dir() {
-            add(&map::read(&self.path.join(CONFIG), map::SMALL)?);
+            add(&map::read(&self.path.join(CONFIG), map::CONFIG)?);
         }
         let Weights {
             files,

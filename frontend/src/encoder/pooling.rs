@@ -38,7 +38,7 @@ pub(crate) fn longest(folder: &Path) -> Result<Option<usize>, LoadError> {
     if !file.is_file() {
         return Ok(None);
     }
-    let value = map::read_json(&file, map::SMALL)?;
+    let value = map::read_json(&file, map::CONFIG)?;
     Fields::root(&file, &value)?.size("max_seq_length", 1..=1 << 24)
 }
 
@@ -61,7 +61,7 @@ impl Pooling {
         if !file.is_file() {
             return Ok(found);
         }
-        let value = map::read_json(&file, map::SMALL)?;
+        let value = map::read_json(&file, map::CONFIG)?;
         let unfit = |reason: String| LoadError::Format {
             file: file.clone(),
             reason,
@@ -102,7 +102,7 @@ fn reduce(folder: &Path, inner: &str) -> Result<Reduce, LoadError> {
         });
     }
     let file = folder.join(inner).join("config.json");
-    let value = map::read_json(&file, map::SMALL)?;
+    let value = map::read_json(&file, map::CONFIG)?;
     let fields = Fields::root(&file, &value)?;
     let mut found = None;
     let modes = [
