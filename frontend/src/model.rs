@@ -102,7 +102,8 @@ pub struct Model {
 pub(crate) const CONFIG: &str = "config.json";
 
 impl Model {
-    /// Loads the model at `path`: a folder as Hugging Face and MLX publish them, or a `.gguf` file.
+    /// Loads the model at `path`: a folder as Hugging Face and MLX publish them, or a `.gguf` file, or a
+    /// folder with one; of a model in several such files any of them.
     /// Weights are mapped, not read.
     ///
     /// # Errors
@@ -118,7 +119,7 @@ impl Model {
     /// As for [`Model::load`], and what cannot be changed so.
     pub fn load_with(path: &Path, options: &LoadOptions) -> Result<Self, LoadError> {
         let mut model = match path.is_file() {
-            true => Self::load_file(path)?,
+            true => Self::load_file(&gguf::parts::first(path))?,
             false => Self::load_folder(path)?,
         };
         model.change(options)?;
@@ -169,6 +170,11 @@ impl Model {
     fn load_folder(path: &Path) -> Result<Self, LoadError> {
         let file = path.join(CONFIG);
         if !file.is_file() {
+            if path.is_dir()
+                && let Some(file) = gguf::parts::of_folder(path)?
+            {
+                return Self::load_file(&file);
+            }
             return Err(LoadError::NotAModel {
                 path: path.to_path_buf(),
                 reason: match path.exists() {
@@ -419,15 +425,16 @@ impl Model {
     }
 }
 
-/// The last component of a path, without a file's extension.
+/// The last component of a path, without a file's extension and the number of a part.
 fn name_of(path: &Path) -> String {
     let absolute = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let name = match absolute.is_dir() {
         true => absolute.file_name(),
         false => absolute.file_stem(),
     };
-    name.map_or_else(
-        || "model".into(),
-        |name| name.to_string_lossy().into_owned(),
-    )
+    let name = name.map_or_else(|| "model".into(), |name| name.to_string_lossy());
+    match absolute.is_dir() {
+        true => name.into_owned(),
+        false => gguf::parts::without_number(&name),
+    }
 }

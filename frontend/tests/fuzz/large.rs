@@ -23,7 +23,7 @@ fn numbered(part: &str) -> String {
 }
 
 #[track_caller]
-fn check(name: &str, bound: Bound, length: usize, work: impl FnOnce() -> bool) {
+fn check(name: &str, bound: Bound, length: usize, work: impl FnMut() -> bool) {
     let meter = Meter::new(bound);
     let held = meter.hold(length, work);
     meter.report(name);

@@ -230,7 +230,7 @@ fn templates() {
         let mut text = text.borrow_mut();
         let given = variables();
         meter.hold(source.len(), || {
-            text.set_template(&source).is_ok() && text.render(given).is_ok()
+            text.set_template(&source).is_ok() && text.render(given.clone()).is_ok()
         })
     });
 }
