@@ -5,7 +5,7 @@ use crate::checkpoint::Checkpoint;
 use crate::config::fields::Fields;
 use crate::config::{Reader, language};
 use crate::decoder::Decoder;
-use crate::encoder::{self, Causal, Classifier, Encoder, Pooling};
+use crate::encoder::{self, Causal, Classifier, Encoder, Modules, Pooling, Prompts};
 use crate::families::{self, Kind};
 use crate::surgery::{self, Heads};
 use crate::text::TextFiles;
@@ -82,8 +82,8 @@ pub struct EncoderInfo {
 #[derive(Clone, Debug)]
 enum Body {
     Decoder(Arc<Decoder>),
-    Causal(Arc<Causal>, Pooling),
-    Encoder(Arc<Encoder>, Pooling),
+    Causal(Arc<Causal>, Modules),
+    Encoder(Arc<Encoder>, Modules),
 }
 
 /// A model: its configuration, weights and text files, checked against each other when loaded.
@@ -164,7 +164,14 @@ impl Model {
         }
         let loaded = gguf::load(path)?;
         let family = Kind::Decoder(loaded.family);
-        Self::assembled(path, path, family, &loaded.fields, loaded.weights)
+        let modules = Modules::default();
+        Self::assembled(
+            path,
+            (path, &loaded.fields),
+            family,
+            loaded.weights,
+            modules,
+        )
     }
 
     fn load_folder(path: &Path) -> Result<Self, LoadError> {
@@ -187,20 +194,22 @@ impl Model {
         let family = families::choose(&file, &value)?;
         let assumed = families::complete(&mut value, family.name());
         let config = Config::parse(&file, &value)?;
-        let checkpoint = Checkpoint::open(path)?;
+        let mut checkpoint = Checkpoint::open(path)?;
+        let modules = Modules::read(path)?;
+        modules.add_weights(&mut checkpoint)?;
         let mut weights =
             Weights::assemble(checkpoint, config.quantization.as_ref(), family.names())?;
         weights.assumed = assumed;
-        Self::assembled(path, &file, family, &value, weights)
+        Self::assembled(path, (&file, &value), family, weights, modules)
     }
 
     /// The model at `path` with the configuration `value` of `file`.
     fn assembled(
         path: &Path,
-        file: &Path,
+        (file, value): (&Path, &Value),
         family: Kind,
-        value: &Value,
         weights: Weights,
+        modules: Modules,
     ) -> Result<Self, LoadError> {
         let mut config = Config::parse(file, value)?;
         let reader = Reader {
@@ -217,8 +226,7 @@ impl Model {
                     true => {
                         let longest = encoder::longest(path)?.unwrap_or(context);
                         let causal = Arc::new(Causal::new(decoder, &reader)?);
-                        let pooling = Pooling::of_folder(path)?;
-                        (Body::Causal(causal, pooling), longest.min(context))
+                        (Body::Causal(causal, modules), longest.min(context))
                     }
                     false => (Body::Decoder(Arc::new(decoder)), context),
                 }
@@ -227,10 +235,7 @@ impl Model {
                 let encoder = (family.encoder)(&reader)?;
                 let longest = encoder::longest(path)?;
                 let context = longest.map_or(encoder.context, |most| most.min(encoder.context));
-                (
-                    Body::Encoder(Arc::new(encoder), Pooling::of_folder(path)?),
-                    context,
-                )
+                (Body::Encoder(Arc::new(encoder), modules), context)
             }
         };
         config.context = context;
@@ -331,29 +336,37 @@ impl Model {
 
     /// What the model gives if it is an encoder.
     pub fn encoder(&self) -> Option<EncoderInfo> {
-        let (pooling, types, classifier) = match &self.body {
+        let (modules, types, classifier) = match &self.body {
             Body::Decoder(_) => return None,
-            Body::Causal(causal, pooling) => (pooling, None, &causal.classifier),
-            Body::Encoder(encoder, pooling) => (
-                pooling,
+            Body::Causal(causal, modules) => (modules, None, &causal.classifier),
+            Body::Encoder(encoder, modules) => (
+                modules,
                 encoder.embedding.types.as_ref(),
                 &encoder.classifier,
             ),
         };
         let scores = |classifier: &Classifier| classifier.output.to;
         Some(EncoderInfo {
-            pooling: *pooling,
+            pooling: modules.pooling,
             token_types: types.map_or(0, |(_, rows)| *rows),
             scores: classifier.as_ref().map_or(0, scores),
-            width: self.config.hidden,
+            width: modules.width(self.config.hidden),
         })
+    }
+
+    /// Texts that an encoder expects before others.
+    ///
+    /// # Errors
+    /// A file that is broken.
+    pub fn prompts(&self) -> Result<Prompts, LoadError> {
+        Prompts::read(&self.path)
     }
 
     /// The encoder with another way from states to a vector than its files say.
     #[must_use]
     pub fn with_pooling(mut self, other: Pooling) -> Self {
-        if let Body::Causal(_, pooling) | Body::Encoder(_, pooling) = &mut self.body {
-            *pooling = other;
+        if let Body::Causal(_, modules) | Body::Encoder(_, modules) = &mut self.body {
+            modules.pooling = other;
         }
         self
     }
@@ -366,8 +379,8 @@ impl Model {
     pub fn encoder_graph(&self, name: &str, hidden: bool) -> Result<Graph, LoadError> {
         let names = [name, &self.config.model_type];
         match &self.body {
-            Body::Encoder(encoder, pooling) => encoder.graph(names, &self.weights, pooling, hidden),
-            Body::Causal(causal, pooling) => causal.graph(names, &self.weights, pooling, hidden),
+            Body::Encoder(encoder, modules) => encoder.graph(names, &self.weights, modules, hidden),
+            Body::Causal(causal, modules) => causal.graph(names, &self.weights, modules, hidden),
             Body::Decoder(_) => Err(LoadError::WrongKind {
                 path: self.path.clone(),
                 reason: "it is a language model, which gives text, not vectors".into(),
