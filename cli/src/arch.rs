@@ -47,7 +47,8 @@ fn backends(category: Category) -> [(&'static str, &'static str); 3] {
 }
 
 fn families(json: bool) -> anyhow::Result<()> {
-    let families = catalogue();
+    let mut families = catalogue();
+    families.sort_by_key(|family| (family.category, family.id));
     if json {
         let one = |family: &FamilyInfo| {
             let formats = ["safetensors"]
@@ -83,7 +84,13 @@ fn families(json: bool) -> anyhow::Result<()> {
     }
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..6).map(|column| width(column).unwrap_or(0)).collect();
+    let mut last = "";
     for row in &rows {
+        // A gap before each category.
+        if row[2] != last && last != "" {
+            output::line("")?;
+        }
+        last = &row[2];
         let cells = row
             .iter()
             .zip(&widths)

@@ -5,6 +5,7 @@ use crate::encoding::{EncoderArguments, PoolingName, counted, passages, texts};
 use crate::failure::Usage;
 use crate::output;
 use clap::Args;
+use mlxcel_frontend::Prompts;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -14,21 +15,29 @@ use std::time::Instant;
 /// Without --json, each vector is a line, followed by the cosines of all pairs if there are several.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    mlxcel embed ./all-MiniLM-L6-v2 -p 'A cat sits.' -p 'A kitten rests.'\n  \
+    mlxcel embed ./all-MiniLM-L6-v2 'A cat sits.' 'A kitten rests.'\n  \
     mlxcel embed ./bge-small-en-v1.5 --file sentences.txt --json > vectors.json\n  \
-    mlxcel embed ./nomic-embed --instruction 'search_query: ' -p 'rivers' --dimensions 256")]
+    mlxcel embed ./nomic-embed --instruction 'search_query: ' 'rivers' --dimensions 256\n  \
+    mlxcel embed ./embeddinggemma-300m --prompt-name query 'rivers'")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     model: EncoderArguments,
+    /// Texts. Those that start with a dash are given by -p.
+    #[arg(value_name = "TEXT")]
+    texts: Vec<String>,
     /// A text. Can be given several times.
     #[arg(long = "prompt", short = 'p', value_name = "TEXT")]
     prompts: Vec<String>,
-    /// Take each line of this file as a text; without -p and --file, those of stdin.
+    /// Take each line of this file as a text; without any other text, those of stdin.
     #[arg(long, short = 'f', value_name = "FILE")]
     file: Option<PathBuf>,
     /// Put this before each text, as some models are trained to expect.
     #[arg(long, value_name = "TEXT")]
     instruction: Option<String>,
+    /// Put the prompt of this name before each text, which the model's files store (`query`, `document`); by default
+    /// the one that they name as default, if any.
+    #[arg(long, value_name = "NAME", conflicts_with = "instruction")]
+    prompt_name: Option<String>,
     /// Which states become the vector; by default as the model's files say.
     #[arg(long, value_enum, value_name = "NAME")]
     pooling: Option<PoolingName>,
@@ -44,18 +53,19 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let mut inputs = texts(&arguments.prompts, arguments.file.as_deref())?;
+    let given = [arguments.texts.as_slice(), &arguments.prompts].concat();
+    let mut inputs = texts(&given, arguments.file.as_deref())?;
     if inputs.is_empty() {
-        return Err(Usage("there is no text; give one with -p, --file or on stdin".into()).into());
-    }
-    if let Some(instruction) = &arguments.instruction {
-        for input in &mut inputs {
-            input.insert_str(0, instruction);
-        }
+        let reason = "there is no text; give one after the model, with -p, --file or on stdin";
+        return Err(Usage(reason.into()).into());
     }
     let (encoder, text) = arguments
         .model
         .open(arguments.pooling, arguments.normalize)?;
+    let before = before(arguments, &encoder.prompts()?)?;
+    for input in &mut inputs {
+        input.insert_str(0, &before);
+    }
     let width = encoder.info().width;
     let dimensions = arguments.dimensions.unwrap_or(width);
     if dimensions > width {
@@ -114,6 +124,25 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         tokens as f64 / seconds.max(1e-9)
     );
     Ok(())
+}
+
+/// What to put before each text.
+fn before(arguments: &Arguments, stored: &Prompts) -> anyhow::Result<String> {
+    if let Some(instruction) = &arguments.instruction {
+        return Ok(instruction.clone());
+    }
+    let name = arguments.prompt_name.as_ref();
+    let Some(name) = name.or(stored.default.as_ref()) else {
+        return Ok(String::new());
+    };
+    stored.get(name).map(str::to_owned).ok_or_else(|| {
+        let names: Vec<&str> = stored.texts.iter().map(|(name, _)| name.as_str()).collect();
+        let known = match names.is_empty() {
+            true => "the model stores none; give its text with --instruction".to_string(),
+            false => format!("the model has {}", names.join(", ")),
+        };
+        Usage(format!("--prompt-name {name}: {known}")).into()
+    })
 }
 
 fn row(values: impl IntoIterator<Item = f64>, digits: usize) -> String {

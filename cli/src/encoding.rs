@@ -1,11 +1,11 @@
 //! What `embed` and `rerank` share: an encoder, and texts on their way through it.
 
-use crate::args::{BackendName, ChangeArguments, positive, tell};
+use crate::args::{ChangeArguments, positive, tell};
 use crate::failure::Usage;
 use crate::progress::{Count, Spinner};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use mlxcel_engine::{Encoder, EncoderOptions, Passage};
+use mlxcel_engine::{Backend, Encoder, EncoderOptions, Passage};
 use mlxcel_frontend::{Reduce, Text};
 use std::fs;
 use std::io::{self, IsTerminal, Read};
@@ -21,7 +21,7 @@ pub(crate) struct EncoderArguments {
     model: PathBuf,
     /// What executes it; mlx if not given.
     #[arg(long, short = 'b', value_enum, value_name = "NAME")]
-    backend: Option<BackendName>,
+    backend: Option<EncoderBackend>,
     /// The most tokens of a text; what is longer is cut. By default what the model takes.
     #[arg(long, value_name = "TOKENS", value_parser = positive)]
     max_length: Option<usize>,
@@ -30,6 +30,24 @@ pub(crate) struct EncoderArguments {
     pub(crate) batch_size: usize,
     #[command(flatten)]
     changes: ChangeArguments,
+}
+
+/// What executes an encoder, none of which is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum EncoderBackend {
+    /// Eagerly, on MLX.
+    Mlx,
+    /// By the interpreter: slow, and right by definition.
+    Reference,
+}
+
+impl From<EncoderBackend> for Backend {
+    fn from(name: EncoderBackend) -> Self {
+        match name {
+            EncoderBackend::Mlx => Backend::Mlx,
+            EncoderBackend::Reference => Backend::Reference,
+        }
+    }
 }
 
 /// Which states of a text become its vector.

@@ -80,7 +80,7 @@ fn model(arguments: &Arguments) -> anyhow::Result<Facts> {
     Ok(Facts {
         name: model.name().into(),
         family: model.family().into(),
-        kind: if arguments.model.is_file() {
+        kind: if model.path().is_file() {
             "gguf"
         } else {
             "safetensors"

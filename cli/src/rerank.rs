@@ -12,7 +12,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     mlxcel rerank ./ms-marco-MiniLM-L-12-v2 -q 'How many people live in Berlin?' \\\n    \
-    -d 'Berlin has 3.6 million inhabitants.' -d 'Bread is baked.'\n  \
+    'Berlin has 3.6 million inhabitants.' 'Bread is baked.'\n  \
     mlxcel rerank ./reranker -q 'rivers' --file passages.txt --top-n 5 --json")]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -20,10 +20,13 @@ pub(crate) struct Arguments {
     /// The query.
     #[arg(long, short = 'q', value_name = "TEXT")]
     query: String,
+    /// Documents. Those that start with a dash are given by -d.
+    #[arg(value_name = "TEXT")]
+    texts: Vec<String>,
     /// A document. Can be given several times.
     #[arg(long = "document", short = 'd', value_name = "TEXT")]
     documents: Vec<String>,
-    /// Take each line of this file as a document; without -d and --file, those of stdin.
+    /// Take each line of this file as a document; without any other document, those of stdin.
     #[arg(long, short = 'f', value_name = "FILE")]
     file: Option<PathBuf>,
     /// Print the best N only.
@@ -35,9 +38,10 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let documents = texts(&arguments.documents, arguments.file.as_deref())?;
+    let given = [arguments.texts.as_slice(), &arguments.documents].concat();
+    let documents = texts(&given, arguments.file.as_deref())?;
     if documents.is_empty() {
-        let reason = "there is no document; give one with -d, --file or on stdin";
+        let reason = "there is no document; give one after the model, with -d, --file or on stdin";
         return Err(Usage(reason.into()).into());
     }
     if arguments.query.trim().is_empty() {

@@ -2,7 +2,7 @@
 
 use crate::{Backend, OpenError};
 use mlxcel_frontend::{
-    EncoderInfo, LoadError, LoadOptions, Model, Pooling, Reduce, Text, TextError,
+    EncoderInfo, LoadError, LoadOptions, Model, Pooling, Prompts, Reduce, Text, TextError,
 };
 use mlxcel_ir::interpret::{Interpreter, States};
 use mlxcel_ir::{Bindings, Graph, HostTensor, Symbol, step};
@@ -153,6 +153,14 @@ impl Encoder {
     /// What a user should know of how the model was loaded, in sentences.
     pub fn notes(&self) -> &[String] {
         self.model.notes()
+    }
+
+    /// Texts that the model expects before others.
+    ///
+    /// # Errors
+    /// A file that is broken.
+    pub fn prompts(&self) -> Result<Prompts, LoadError> {
+        self.model.prompts()
     }
 
     /// What the model gives.

@@ -130,7 +130,7 @@ pub(crate) fn read(folder: &Path) -> Result<Changes, LoadError> {
             reason: format!("has no {CONFIG}"),
         });
     }
-    let bytes = map::read(&config, map::SMALL)?;
+    let bytes = map::read(&config, map::CONFIG)?;
     let value = map::parse_json(&config, &bytes)?;
     let fields = Fields::root(&config, &value)?;
     let (tensors, changes) = match is_peft {

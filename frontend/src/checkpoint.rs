@@ -83,8 +83,18 @@ impl Checkpoint {
         })
     }
 
+    /// Maps the safetensors file `file` too, its tensors' names behind `prefix`.
+    pub(crate) fn add_under(&mut self, prefix: &str, file: &Path) -> Result<(), LoadError> {
+        self.add_named(MappedFile::open(file)?, prefix)
+    }
+
     fn add(&mut self, file: MappedFile) -> Result<(), LoadError> {
-        for entry in safetensors::parse(file.path(), file.bytes())? {
+        self.add_named(file, "")
+    }
+
+    fn add_named(&mut self, file: MappedFile, prefix: &str) -> Result<(), LoadError> {
+        for mut entry in safetensors::parse(file.path(), file.bytes())? {
+            entry.name.insert_str(0, prefix);
             let name = entry.name.clone();
             if let Some((other, _)) = self.tensors.insert(name.clone(), (self.files.len(), entry)) {
                 return Err(LoadError::Tensor {

@@ -2,11 +2,14 @@
 //! the tokens of whole texts to their states, one vector for each text, or scores.
 
 mod causal;
+mod modules;
 mod pooling;
+mod prompts;
 
 pub(crate) use causal::{Causal, classifies};
+pub(crate) use modules::{Modules, PREFIX, has_modules, longest};
 pub use pooling::{Pooling, Reduce};
-pub(crate) use pooling::{has_modules, longest};
+pub use prompts::Prompts;
 
 use crate::decoder::{Layer, Linear, Norm, Positions, Work};
 use crate::{LoadError, weights::Weights};
@@ -54,7 +57,7 @@ pub(crate) struct Classifier {
 }
 
 impl Encoder {
-    /// The graph, with every output that the model has; the vector of each row as `pooling` says.
+    /// The graph, with every output that the model has; the vector of each row as `modules` say.
     /// With `hidden` it gives the state after each layer too.
     ///
     /// # Errors
@@ -63,7 +66,7 @@ impl Encoder {
         &self,
         [name, model_type]: [&str; 2],
         weights: &Weights,
-        pooling: &Pooling,
+        modules: &Modules,
         hidden: bool,
     ) -> Result<Graph, LoadError> {
         let mut work = Work::new(name, model_type, weights);
@@ -86,7 +89,7 @@ impl Encoder {
             let pooled = dense(&mut work, first, linear, *activation, "pooler")?;
             work.builder.output(step::POOLED, pooled);
         }
-        results(&mut work, x, pooling, self.classifier.as_ref())?;
+        results(&mut work, x, modules, self.classifier.as_ref())?;
         Ok(work.builder.finish())
     }
 }
@@ -139,11 +142,17 @@ impl Classifier {
 fn results(
     work: &mut Work<'_>,
     x: ValueId,
-    pooling: &Pooling,
+    modules: &Modules,
     classifier: Option<&Classifier>,
 ) -> Result<(), LoadError> {
-    let mut vector = reduced(work, x, pooling.reduce)?;
-    if pooling.normalize {
+    let mut vector = reduced(work, x, modules.pooling.reduce)?;
+    for (index, layer) in modules.layers.iter().enumerate() {
+        vector = work.linear(vector, &layer.linear, &format!("dense.{index}"))?;
+        if let Some(activation) = layer.activation {
+            vector = work.op(|b| b.activate(vector, activation))?;
+        }
+    }
+    if modules.pooling.normalize {
         vector = unit(work, vector)?;
     }
     work.named(vector, "embedding_out");

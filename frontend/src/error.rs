@@ -102,6 +102,19 @@ pub enum LoadError {
         /// The missing file.
         shard: String,
     },
+    /// A file of a model in several is not there.
+    #[error(
+        "{}: the model is in {total} files, of which `{part}` is not there; download that file",
+        folder.display()
+    )]
+    MissingPart {
+        /// Where the files are.
+        folder: PathBuf,
+        /// How many there are.
+        total: usize,
+        /// The missing one.
+        part: String,
+    },
     /// The path is no adapter.
     #[error(
         "{} is not an adapter: it {reason}. Give a folder with adapter_config.json and \

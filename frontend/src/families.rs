@@ -99,7 +99,7 @@ use serde_json::Value;
 use std::path::Path;
 
 /// What a family is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Category {
     /// Attention and feed-forward layers.
     Dense,
@@ -323,7 +323,7 @@ pub struct FamilyInfo {
     pub gguf: Option<&'static str>,
 }
 
-/// Every family, by name.
+/// Every family.
 pub fn catalogue() -> Vec<FamilyInfo> {
     let info = |family: &'static Family| FamilyInfo {
         id: family.model_types.first().copied().unwrap_or_default(),

@@ -5,6 +5,7 @@ mod architectures;
 mod blocks;
 mod derived;
 mod names;
+pub(crate) mod parts;
 mod read;
 mod repack;
 mod settings;
@@ -28,26 +29,23 @@ pub(crate) struct Loaded {
     pub(crate) weights: Weights,
 }
 
-/// Loads the GGUF file at `path`.
+/// Loads the GGUF file at `path`, and those of which it is the first.
 pub(crate) fn load(path: &Path) -> Result<Loaded, LoadError> {
-    let mapped = MappedFile::open(path)?;
-    let head = read::head(path, mapped.bytes())?;
-    let metadata = Metadata {
-        file: path,
-        head: &head,
-    };
+    let files = parts::open(path)?;
+    let heads = parts::heads(&files)?;
+    let metadata = Metadata::of(&heads, path)?;
     let (architecture, family) = metadata.architecture()?;
     let described = tensors::describe(&metadata, architecture)?;
-    let (fields, heads) = settings::fields(&metadata, architecture, family, &described)?;
+    let (fields, sizes) = settings::fields(&metadata, architecture, family, &described)?;
     let format = (architecture, family.names);
-    let weights = tensors::weights(&metadata, &mapped, &described, format, heads)?;
-    drop(head);
+    let weights = tensors::weights(&metadata, &files, &described, format, sizes)?;
+    drop(heads);
     Ok(Loaded {
         family,
         fields,
         weights: Weights {
             path: path.to_path_buf(),
-            files: vec![mapped],
+            files,
             ..weights
         },
     })
@@ -56,11 +54,8 @@ pub(crate) fn load(path: &Path) -> Result<Loaded, LoadError> {
 /// The text that the GGUF file at `path` embeds.
 pub(crate) fn text(path: &Path) -> Result<Text, LoadError> {
     let mapped = MappedFile::open(path)?;
-    let head = read::head(path, mapped.bytes())?;
-    let metadata = Metadata {
-        file: path,
-        head: &head,
-    };
+    let head = [read::head(path, mapped.bytes())?];
+    let metadata = Metadata::of(&head, path)?;
     let files = TextFiles {
         origin: path.to_path_buf(),
         files: vocabulary::files(&metadata)?,
@@ -68,13 +63,24 @@ pub(crate) fn text(path: &Path) -> Result<Text, LoadError> {
     Text::from_files(files, Vec::new())
 }
 
-/// The metadata of a file, with errors that name it.
+/// The metadata of a model, with errors that name the file.
 struct Metadata<'a> {
+    /// The first file, which has them,
     file: &'a Path,
+    /// what precedes its data,
     head: &'a Head<'a>,
+    /// and that of all files.
+    parts: &'a [Head<'a>],
 }
 
 impl<'a> Metadata<'a> {
+    fn of(parts: &'a [Head<'a>], file: &'a Path) -> Result<Self, LoadError> {
+        let head = parts
+            .first()
+            .ok_or_else(|| LoadError::format(file, "has no parts"))?;
+        Ok(Self { file, head, parts })
+    }
+
     fn get(&self, field: &str) -> Option<&'a Value<'a>> {
         self.head.metadata.get(field)
     }
@@ -145,7 +151,7 @@ impl<'a> Metadata<'a> {
 
     /// Whether experts are chosen with a correction of their scores.
     fn has_corrections(&self) -> bool {
-        let mut tensors = self.head.tensors.iter();
+        let mut tensors = self.parts.iter().flat_map(|part| &part.tensors);
         tensors.any(|tensor| tensor.name.contains(".exp_probs_b"))
     }
 

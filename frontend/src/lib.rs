@@ -32,7 +32,7 @@ mod weights;
 pub use adapter::Adapter;
 pub use checkpoint::read_tensors;
 pub use config::Config;
-pub use encoder::{Pooling, Reduce};
+pub use encoder::{Pooling, Prompts, Reduce};
 pub use error::LoadError;
 pub use families::{Category, FamilyInfo, catalogue, supported};
 pub use inspect::{FormatInfo, StateInfo, Summary, TensorInfo, list_tensors};

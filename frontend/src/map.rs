@@ -46,7 +46,9 @@ impl MappedFile {
     }
 }
 
-/// The largest configuration, index or template that is read.
+/// The largest configuration that is read. As JSON it takes up to a hundred times its length.
+pub(crate) const CONFIG: u64 = 8 << 20;
+/// The largest index or template that is read.
 pub(crate) const SMALL: u64 = 64 << 20;
 /// The largest tokenizer that is read.
 pub(crate) const TOKENIZER: u64 = 512 << 20;

@@ -5,7 +5,7 @@ use crate::checkpoint::Checkpoint;
 use crate::config::fields::Fields;
 use crate::config::{Reader, language};
 use crate::decoder::Decoder;
-use crate::encoder::{self, Causal, Classifier, Encoder, Pooling};
+use crate::encoder::{self, Causal, Classifier, Encoder, Modules, Pooling, Prompts};
 use crate::families::{self, Kind};
 use crate::surgery::{self, Heads};
 use crate::text::TextFiles;
@@ -82,8 +82,8 @@ pub struct EncoderInfo {
 #[derive(Clone, Debug)]
 enum Body {
     Decoder(Arc<Decoder>),
-    Causal(Arc<Causal>, Pooling),
-    Encoder(Arc<Encoder>, Pooling),
+    Causal(Arc<Causal>, Modules),
+    Encoder(Arc<Encoder>, Modules),
 }
 
 /// A model: its configuration, weights and text files, checked against each other when loaded.
@@ -102,7 +102,8 @@ pub struct Model {
 pub(crate) const CONFIG: &str = "config.json";
 
 impl Model {
-    /// Loads the model at `path`: a folder as Hugging Face and MLX publish them, or a `.gguf` file.
+    /// Loads the model at `path`: a folder as Hugging Face and MLX publish them, or a `.gguf` file, or a
+    /// folder with one; of a model in several such files any of them.
     /// Weights are mapped, not read.
     ///
     /// # Errors
@@ -118,7 +119,7 @@ impl Model {
     /// As for [`Model::load`], and what cannot be changed so.
     pub fn load_with(path: &Path, options: &LoadOptions) -> Result<Self, LoadError> {
         let mut model = match path.is_file() {
-            true => Self::load_file(path)?,
+            true => Self::load_file(&gguf::parts::first(path))?,
             false => Self::load_folder(path)?,
         };
         model.change(options)?;
@@ -163,12 +164,24 @@ impl Model {
         }
         let loaded = gguf::load(path)?;
         let family = Kind::Decoder(loaded.family);
-        Self::assembled(path, path, family, &loaded.fields, loaded.weights)
+        let modules = Modules::default();
+        Self::assembled(
+            path,
+            (path, &loaded.fields),
+            family,
+            loaded.weights,
+            modules,
+        )
     }
 
     fn load_folder(path: &Path) -> Result<Self, LoadError> {
         let file = path.join(CONFIG);
         if !file.is_file() {
+            if path.is_dir()
+                && let Some(file) = gguf::parts::of_folder(path)?
+            {
+                return Self::load_file(&file);
+            }
             return Err(LoadError::NotAModel {
                 path: path.to_path_buf(),
                 reason: match path.exists() {
@@ -177,24 +190,26 @@ impl Model {
                 },
             });
         }
-        let mut value = map::read_json(&file, map::SMALL)?;
+        let mut value = map::read_json(&file, map::CONFIG)?;
         let family = families::choose(&file, &value)?;
         let assumed = families::complete(&mut value, family.name());
         let config = Config::parse(&file, &value)?;
-        let checkpoint = Checkpoint::open(path)?;
+        let mut checkpoint = Checkpoint::open(path)?;
+        let modules = Modules::read(path)?;
+        modules.add_weights(&mut checkpoint)?;
         let mut weights =
             Weights::assemble(checkpoint, config.quantization.as_ref(), family.names())?;
         weights.assumed = assumed;
-        Self::assembled(path, &file, family, &value, weights)
+        Self::assembled(path, (&file, &value), family, weights, modules)
     }
 
     /// The model at `path` with the configuration `value` of `file`.
     fn assembled(
         path: &Path,
-        file: &Path,
+        (file, value): (&Path, &Value),
         family: Kind,
-        value: &Value,
         weights: Weights,
+        modules: Modules,
     ) -> Result<Self, LoadError> {
         let mut config = Config::parse(file, value)?;
         let reader = Reader {
@@ -211,8 +226,7 @@ impl Model {
                     true => {
                         let longest = encoder::longest(path)?.unwrap_or(context);
                         let causal = Arc::new(Causal::new(decoder, &reader)?);
-                        let pooling = Pooling::of_folder(path)?;
-                        (Body::Causal(causal, pooling), longest.min(context))
+                        (Body::Causal(causal, modules), longest.min(context))
                     }
                     false => (Body::Decoder(Arc::new(decoder)), context),
                 }
@@ -221,10 +235,7 @@ impl Model {
                 let encoder = (family.encoder)(&reader)?;
                 let longest = encoder::longest(path)?;
                 let context = longest.map_or(encoder.context, |most| most.min(encoder.context));
-                (
-                    Body::Encoder(Arc::new(encoder), Pooling::of_folder(path)?),
-                    context,
-                )
+                (Body::Encoder(Arc::new(encoder), modules), context)
             }
         };
         config.context = context;
@@ -325,29 +336,37 @@ impl Model {
 
     /// What the model gives if it is an encoder.
     pub fn encoder(&self) -> Option<EncoderInfo> {
-        let (pooling, types, classifier) = match &self.body {
+        let (modules, types, classifier) = match &self.body {
             Body::Decoder(_) => return None,
-            Body::Causal(causal, pooling) => (pooling, None, &causal.classifier),
-            Body::Encoder(encoder, pooling) => (
-                pooling,
+            Body::Causal(causal, modules) => (modules, None, &causal.classifier),
+            Body::Encoder(encoder, modules) => (
+                modules,
                 encoder.embedding.types.as_ref(),
                 &encoder.classifier,
             ),
         };
         let scores = |classifier: &Classifier| classifier.output.to;
         Some(EncoderInfo {
-            pooling: *pooling,
+            pooling: modules.pooling,
             token_types: types.map_or(0, |(_, rows)| *rows),
             scores: classifier.as_ref().map_or(0, scores),
-            width: self.config.hidden,
+            width: modules.width(self.config.hidden),
         })
+    }
+
+    /// Texts that an encoder expects before others.
+    ///
+    /// # Errors
+    /// A file that is broken.
+    pub fn prompts(&self) -> Result<Prompts, LoadError> {
+        Prompts::read(&self.path)
     }
 
     /// The encoder with another way from states to a vector than its files say.
     #[must_use]
     pub fn with_pooling(mut self, other: Pooling) -> Self {
-        if let Body::Causal(_, pooling) | Body::Encoder(_, pooling) = &mut self.body {
-            *pooling = other;
+        if let Body::Causal(_, modules) | Body::Encoder(_, modules) = &mut self.body {
+            modules.pooling = other;
         }
         self
     }
@@ -360,8 +379,8 @@ impl Model {
     pub fn encoder_graph(&self, name: &str, hidden: bool) -> Result<Graph, LoadError> {
         let names = [name, &self.config.model_type];
         match &self.body {
-            Body::Encoder(encoder, pooling) => encoder.graph(names, &self.weights, pooling, hidden),
-            Body::Causal(causal, pooling) => causal.graph(names, &self.weights, pooling, hidden),
+            Body::Encoder(encoder, modules) => encoder.graph(names, &self.weights, modules, hidden),
+            Body::Causal(causal, modules) => causal.graph(names, &self.weights, modules, hidden),
             Body::Decoder(_) => Err(LoadError::WrongKind {
                 path: self.path.clone(),
                 reason: "it is a language model, which gives text, not vectors".into(),
@@ -397,7 +416,7 @@ impl Model {
             hash.update(bytes);
         };
         if self.path.is_dir() {
-            add(&map::read(&self.path.join(CONFIG), map::SMALL)?);
+            add(&map::read(&self.path.join(CONFIG), map::CONFIG)?);
         }
         let Weights {
             files,
@@ -419,15 +438,16 @@ impl Model {
     }
 }
 
-/// The last component of a path, without a file's extension.
+/// The last component of a path, without a file's extension and the number of a part.
 fn name_of(path: &Path) -> String {
     let absolute = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let name = match absolute.is_dir() {
         true => absolute.file_name(),
         false => absolute.file_stem(),
     };
-    name.map_or_else(
-        || "model".into(),
-        |name| name.to_string_lossy().into_owned(),
-    )
+    let name = name.map_or_else(|| "model".into(), |name| name.to_string_lossy());
+    match absolute.is_dir() {
+        true => name.into_owned(),
+        false => gguf::parts::without_number(&name),
+    }
 }

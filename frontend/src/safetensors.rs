@@ -5,8 +5,9 @@
 
 use crate::LoadError;
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
-use serde_json::Value;
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde_json::error::Category;
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
@@ -74,33 +75,37 @@ pub(crate) fn parse(file: &Path, bytes: &[u8]) -> Result<Vec<Entry>, LoadError> 
         )));
     }
     let (header, data) = rest.split_at(length as usize);
-    let Header(fields) = serde_json::from_slice(header)
-        .map_err(|error| format(format!("the header is not valid JSON: {error}")))?;
-    let mut entries = Vec::with_capacity(fields.len());
-    for (name, value) in fields {
-        if name != "__metadata__" {
-            entries.push(entry(file, name, value, 8 + length as usize, data.len())?);
-        }
+    let mut entries = Vec::new();
+    for (name, description) in members(file, header)? {
+        entries.push(entry(
+            file,
+            name,
+            description,
+            8 + length as usize,
+            data.len(),
+        )?);
     }
     check_layout(file, &mut entries, 8 + length as usize, bytes.len())?;
     Ok(entries)
+}
+
+/// A tensor as the header describes it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Description {
+    dtype: String,
+    shape: Vec<usize>,
+    data_offsets: (usize, usize),
 }
 
 /// One tensor's description, checked against the `size` bytes of data at `start`.
 fn entry(
     file: &Path,
     name: String,
-    value: Value,
+    description: Description,
     start: usize,
     size: usize,
 ) -> Result<Entry, LoadError> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Description {
-        dtype: String,
-        shape: Vec<usize>,
-        data_offsets: (usize, usize),
-    }
     let fail = |reason: String| LoadError::Tensor {
         file: file.to_path_buf(),
         tensor: name.clone(),
@@ -110,8 +115,7 @@ fn entry(
         dtype,
         shape,
         data_offsets: (from, to),
-    } = serde_json::from_value(value)
-        .map_err(|error| fail(format!("its description is wrong: {error}")))?;
+    } = description;
     let &(_, bits) = TYPES
         .iter()
         .find(|(known, _)| *known == dtype)
@@ -181,32 +185,52 @@ fn check_layout(
     Ok(())
 }
 
-/// The header's members in order; a repeated name is an error.
-struct Header(Vec<(String, Value)>);
+/// The tensors' descriptions in order. They are read as such and not as JSON values, which would take
+/// many times the memory of the header.
+fn members(file: &Path, header: &[u8]) -> Result<Vec<(String, Description)>, LoadError> {
+    let mut reading = None;
+    let mut json = serde_json::Deserializer::from_slice(header);
+    let members = json
+        .deserialize_map(Members(&mut reading))
+        .and_then(|members| json.end().map(|()| members));
+    members.map_err(|error| match (error.classify(), reading) {
+        (Category::Data, Some(tensor)) => LoadError::Tensor {
+            file: file.to_path_buf(),
+            tensor,
+            reason: format!("its description is wrong: {error}"),
+        },
+        _ => LoadError::format(file, format!("the header is not valid JSON: {error}")),
+    })
+}
 
-impl<'de> Deserialize<'de> for Header {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members;
-        impl<'de> Visitor<'de> for Members {
-            type Value = Header;
+/// Reads the header's members, keeping the name of the tensor whose description is being read. A repeated
+/// name is an error.
+struct Members<'a>(&'a mut Option<String>);
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of tensor descriptions")
+impl<'de> Visitor<'de> for Members<'_> {
+    type Value = Vec<(String, Description)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of tensor descriptions")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut seen = HashSet::new();
+        let mut members = Vec::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if !seen.insert(name.clone()) {
+                return Err(A::Error::custom(format!(
+                    "tensor `{name}` is described twice"
+                )));
             }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
-                let mut seen = std::collections::HashSet::new();
-                let mut members = Vec::new();
-                while let Some((name, value)) = map.next_entry::<String, Value>()? {
-                    if !seen.insert(name.clone()) {
-                        let reason = format!("tensor `{name}` is described twice");
-                        return Err(serde::de::Error::custom(reason));
-                    }
-                    members.push((name, value));
-                }
-                Ok(Header(members))
+            if name == "__metadata__" {
+                map.next_value::<IgnoredAny>()?;
+                continue;
             }
+            *self.0 = Some(name.clone());
+            members.push((name, map.next_value()?));
+            *self.0 = None;
         }
-        deserializer.deserialize_map(Members)
+        Ok(members)
     }
 }

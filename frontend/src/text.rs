@@ -105,7 +105,7 @@ impl Text {
         let config = folder.join(model::CONFIG);
         let mut family = String::new();
         if config.is_file() {
-            let value = map::read_json(&config, map::SMALL)?;
+            let value = map::read_json(&config, map::CONFIG)?;
             end_tokens = settings::end_tokens(&config, &value)?;
             family = value["model_type"].as_str().unwrap_or_default().into();
         }

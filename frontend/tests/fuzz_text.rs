@@ -1,113 +1,35 @@
 //! Broken and hostile tokenizers and templates are refused or used, but nothing panics, aborts or takes
 //! unbounded memory. Each test takes a second; `MLXCEL_FUZZ_SECONDS` makes each take as many.
 
+#[path = "common/change.rs"]
+mod change;
 #[path = "common/fuzz.rs"]
 mod fuzzing;
+#[path = "common/texts.rs"]
+mod texts;
 
-use fuzzing::fuzz;
+use change::{change, changes};
+use fuzzing::{Bound, Meter, alone, fuzz};
 use mlxcel_frontend::{Message, Text};
-use mlxcel_test_support::repository;
-use proptest::prelude::*;
-use proptest::test_runner::TestCaseError;
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use texts::{copied, described, fixture, try_folder};
 
-/// A change of a file's bytes.
-#[derive(Clone, Debug)]
-enum Change {
-    Set(prop::sample::Index, u8),
-    Cut(prop::sample::Index),
-    Remove(prop::sample::Index, usize),
-    Double(prop::sample::Index, usize),
-    /// A number of a protocol buffer or a length, as large as it gets.
-    Large(prop::sample::Index),
-}
-
-fn changes() -> impl Strategy<Value = Vec<Change>> {
-    let at = any::<prop::sample::Index>;
-    let change = prop_oneof![
-        (at(), any::<u8>()).prop_map(|(at, byte)| Change::Set(at, byte)),
-        at().prop_map(Change::Cut),
-        (at(), 1..40usize).prop_map(|(at, count)| Change::Remove(at, count)),
-        (at(), 1..40usize).prop_map(|(at, count)| Change::Double(at, count)),
-        at().prop_map(Change::Large),
-    ];
-    prop::collection::vec(change, 1..6)
-}
-
-fn change(bytes: &mut Vec<u8>, changes: &[Change]) {
-    for change in changes {
-        if bytes.is_empty() {
-            return;
-        }
-        let size = bytes.len();
-        let range = |at: &prop::sample::Index, count: usize| {
-            let at = at.index(size);
-            at..(at + count).min(size)
-        };
-        match change {
-            Change::Set(at, byte) => bytes[at.index(size)] = *byte,
-            Change::Cut(at) => bytes.truncate(at.index(size)),
-            Change::Remove(at, count) => drop(bytes.drain(range(at, *count))),
-            Change::Double(at, count) => {
-                let part = bytes[range(at, *count)].to_vec();
-                let at = at.index(size);
-                bytes.splice(at..at, part);
-            }
-            Change::Large(at) => {
-                bytes.splice(range(at, 1), [0xff, 0xff, 0xff, 0xff, 0x0f]);
-            }
-        }
-    }
-}
-
-fn fixture(name: &str) -> PathBuf {
-    repository().join("frontend/tests/tokenizers").join(name)
-}
-
-/// Loads the fixture `name` with its `file` replaced, and uses what loads.
-fn try_file(name: &str, file: &str, bytes: &[u8]) -> Result<(), TestCaseError> {
-    let folder = tempfile::tempdir().expect("a folder");
-    for entry in std::fs::read_dir(fixture(name)).expect("a fixture") {
-        let path = entry.expect("an entry").path();
-        let to = folder.path().join(path.file_name().expect("a name"));
-        std::fs::copy(&path, to).expect("a copy");
-    }
-    std::fs::write(folder.path().join(file), bytes).expect("a file");
-    use_folder(folder.path())
-}
-
-fn use_folder(folder: &Path) -> Result<(), TestCaseError> {
-    let Ok(text) = Text::from_folder(folder) else {
-        return Ok(());
-    };
-    for input in [
-        "",
-        " ",
-        "The river <s> é 日本 \u{1F600}\n\n  x<user>",
-        "<|im_start|>",
-    ] {
-        if let Ok(tokens) = text.encode(input, true) {
-            text.decode(&tokens);
-            // A mutated vocabulary may be small, but a text of bytes never grows without bound.
-            prop_assert!(tokens.len() < 10_000, "{} tokens", tokens.len());
-        }
-    }
-    let ids: Vec<u32> = (0..300).chain([u32::MAX]).collect();
-    text.decode(&ids);
-    for id in ids {
-        text.token_kind(id);
-    }
-    Ok(())
-}
+/// That of each input here.
+const BOUND: Bound = Bound {
+    base: 128 << 20,
+    each: 64,
+};
 
 /// Changes bytes of the file `file` of the fixture `name`.
 fn fuzz_file(name: &str, file: &str) {
     let valid = std::fs::read(fixture(name).join(file)).expect("a file");
-    fuzz(changes(), |changes| {
+    let folder = copied(name);
+    let path = folder.path().join(file);
+    fuzz(file, BOUND, changes(), |changes, meter| {
         let mut bytes = valid.clone();
         change(&mut bytes, &changes);
-        try_file(name, file, &bytes)
+        std::fs::write(&path, &bytes).expect("a file");
+        meter.hold(bytes.len(), || try_folder(folder.path()))
     });
 }
 
@@ -130,87 +52,9 @@ fn tokenizer_settings() {
     fuzz_file("bytes-qwen2", "tokenizer_config.json");
 }
 
-/// The `tokenizer.json` that a fixture is made into.
-fn described(name: &str) -> Value {
-    let text = Text::from_folder(&fixture(name)).expect("a tokenizer");
-    let files = text.files();
-    let file = files.iter().find(|(name, _)| name == "tokenizer.json");
-    serde_json::from_slice(&file.expect("a description").1).expect("JSON")
-}
-
-/// A value that takes the place of another.
-fn replacement() -> impl Strategy<Value = Value> {
-    prop_oneof![
-        Just(Value::Null),
-        Just(json!([])),
-        Just(json!({})),
-        Just(json!("")),
-        Just(json!("▁▁")),
-        Just(json!(-1)),
-        Just(json!(u64::MAX)),
-        Just(json!(1e300)),
-        Just(json!(true)),
-        Just(json!({"type": "Strip", "content": " ", "start": 1, "stop": 9})),
-        Just(
-            json!({"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "Strip", "content": "e", "start": 0, "stop": 50}]})
-        ),
-        Just(json!({"type": "Precompiled", "precompiled_charsmap": "/////wAAAAA="})),
-        Just(json!({"type": "WordPiece", "prefix": "", "cleanup": true})),
-        Just(
-            json!({"type": "CTC", "pad_token": "a", "word_delimiter_token": "b", "cleanup": true})
-        ),
-        Just(json!({"type": "Unigram", "unk_id": 0, "vocab": [["", 0.0], ["a", -1.0]]})),
-        Just(json!({"type": "FixedLength", "length": 0})),
-        "[a-z▁ ]{0,8}".prop_map(Value::from),
-        any::<i64>().prop_map(Value::from),
-    ]
-}
-
-/// Puts `new` in the place of a value that `path` leads to.
-fn replace(value: &mut Value, path: &[prop::sample::Index], new: Value) {
-    let size = match &*value {
-        Value::Array(items) => items.len(),
-        Value::Object(fields) => fields.len(),
-        _ => 0,
-    };
-    let Some((at, rest)) = path.split_first().filter(|_| size > 0) else {
-        *value = new;
-        return;
-    };
-    let at = at.index(size);
-    let inner = match value {
-        Value::Array(items) => items.get_mut(at),
-        Value::Object(fields) => fields.values_mut().nth(at),
-        _ => None,
-    };
-    if let Some(inner) = inner {
-        replace(inner, rest, new);
-    }
-}
-
-#[test]
-fn descriptions_of_tokenizers() {
-    for name in [
-        "pieces-merged",
-        "pieces-unigram",
-        "words-cased",
-        "bytes-roberta",
-    ] {
-        let valid = described(name);
-        let path = prop::collection::vec(any::<prop::sample::Index>(), 1..6);
-        let edits = prop::collection::vec((path, replacement()), 1..4);
-        fuzz(edits, |edits| {
-            let mut value = valid.clone();
-            for (path, new) in edits {
-                replace(&mut value, &path, new);
-            }
-            try_file(name, "tokenizer.json", value.to_string().as_bytes())
-        });
-    }
-}
-
 #[test]
 fn hostile_descriptions() {
+    let _alone = alone();
     let valid = described("pieces-merged");
     let check = |field: &str, value: Value, expect: Option<&str>| {
         let mut description = valid.clone();
@@ -219,7 +63,7 @@ fn hostile_descriptions() {
         let file = folder.path().join("tokenizer.json");
         std::fs::write(file, description.to_string()).expect("a file");
         match (Text::from_folder(folder.path()), expect) {
-            (Ok(_), None) => use_folder(folder.path()).expect("use"),
+            (Ok(_), None) => assert!(try_folder(folder.path())),
             (Err(error), Some(expect)) => {
                 assert!(error.to_string().contains(expect), "{field}: {error}");
             }
@@ -240,6 +84,22 @@ fn hostile_descriptions() {
         json!({"type": "Sequence", "normalizers": steps}),
         Some("times as long"),
     );
+    // Automata larger than any published one.
+    let split = |pattern: &str| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
+    check(
+        "pre_tokenizer",
+        split(&"\\w(?=a)".repeat(2000)),
+        Some("bytes of patterns"),
+    );
+    check("pre_tokenizer", split("(\\w{40}){40}"), Some("counted"));
+    check("pre_tokenizer", split("\\p{N}{1,3}| {2,}|\\p{L}+"), None);
+    // A map of characters that says that it has 4 GiB, and one whose replacement is long.
+    let map = |map: &str| json!({"type": "Precompiled", "precompiled_charsmap": map});
+    check("normalizer", map("/////wAAAAA="), Some("shorter than"));
+    check("normalizer", map("?"), Some("not base64"));
+    let long = format!("BAAAAAAAAAAA{}", "YWFh".repeat(10_000));
+    let steps = json!({"type": "Sequence", "normalizers": [map(&long)]});
+    check("normalizer", steps, Some("times as long"));
     let mut model = valid["model"].clone();
     model["continuing_subword_prefix"] = json!("########");
     check("model", model, Some("does not start"));
@@ -254,28 +114,9 @@ fn hostile_descriptions() {
 }
 
 #[test]
-fn templates() {
-    let sources = [
-        "{% for m in messages %}{{ m.role }}: {{ m['content'] | trim }}{% if not loop.last %},{% endif %}{% endfor %}",
-        "{% macro f(x, y=1) %}{{ x }}{{ y }}{% endmacro %}{% set ns = namespace(a=0) %}{% for i in range(3) %}{% set ns.a = ns.a + i %}{% endfor %}{{ f(ns.a) }}{{ messages | tojson(indent=2) }}",
-        "{%- if messages[0].role == 'system' -%}{% generation %}{{ raise_exception('x') }}{% endgeneration %}{%- else -%}{{ strftime_now('%d %b %Y') }}{{ 'a' * 3 ~ [1, 2][::-1] }}{%- endif -%}",
-    ];
-    let mut text = Text::from_folder(&fixture("bytes-qwen2")).expect("a tokenizer");
-    let texts = std::cell::RefCell::new(&mut text);
-    fuzz((0..sources.len(), changes()), |(source, changes)| {
-        let mut bytes = sources[source].as_bytes().to_vec();
-        change(&mut bytes, &changes);
-        let source = String::from_utf8_lossy(&bytes);
-        let mut text = texts.borrow_mut();
-        if text.set_template(&source).is_ok() {
-            let _ = text.chat(&[Message::new("user", "hi")], true);
-        }
-        Ok(())
-    });
-}
-
-#[test]
 fn hostile_templates_end() {
+    let _alone = alone();
+    let meter = Meter::new(BOUND);
     let mut text = Text::from_folder(&fixture("bytes-qwen2")).expect("a tokenizer");
     let nest = |open: &str, close: &str, count: usize| open.repeat(count) + &close.repeat(count);
     for source in [
@@ -295,14 +136,18 @@ fn hostile_templates_end() {
         format!("{{{{ {}1 }}}}", "-".repeat(5000)),
         "x".repeat(2 << 20),
     ] {
-        if text.set_template(&source).is_ok() {
-            let _ = text.chat(&[Message::new("user", "a\nb")], true);
-        }
+        let start: String = source.chars().take(60).collect();
+        let held = meter.hold(source.len(), || {
+            text.set_template(&source).is_ok()
+                && text.chat(&[Message::new("user", "a\nb")], true).is_ok()
+        });
+        assert!(held.is_ok(), "{start}: {held:?}");
     }
 }
 
 #[test]
 fn long_texts_take_linear_time() {
+    let _alone = alone();
     // Each would take minutes or fail if any step were quadratic.
     for name in [
         "pieces-merged",

@@ -82,8 +82,21 @@ const PERIOD: &[(&str, usize)] = &[("exaone4", 2), ("gemma3", 4)];
 fn conversion(architecture: &str) -> Conversion {
     let plain = Conversion::default();
     match architecture {
-        "arcee" | "internlm2" | "smollm3" => Conversion {
+        "arcee" | "smollm3" => Conversion {
             paired: true,
+            ..plain
+        },
+        "internlm2" => Conversion {
+            paired: true,
+            names: &[
+                ("model.tok_embeddings", "token_embd"),
+                ("output.", "output."),
+                ("attention_norm", "attn_norm"),
+                ("attention.wo", "attn_output"),
+                ("feed_forward.w1", "ffn_gate"),
+                ("feed_forward.w2", "ffn_down"),
+                ("feed_forward.w3", "ffn_up"),
+            ],
             ..plain
         },
         "cohere2" | "command-r" => Conversion {
@@ -184,8 +197,38 @@ fn expert(name: &str) -> Option<(String, usize)> {
     Some((format!("{before}.experts.{rest}"), number.parse().ok()?))
 }
 
+/// Tensors by name: dimensions and numbers.
+type Numbers = BTreeMap<String, (Vec<usize>, Vec<f64>)>;
+
+/// `tensors` with InternLM's joined layers taken apart, which hold, for each head of keys, its `queries`
+/// heads of queries, the keys and the values, `width` rows each.
+fn split(tensors: Numbers, [queries, width]: [usize; 2]) -> Numbers {
+    let mut all = BTreeMap::new();
+    for (name, (shape, numbers)) in tensors {
+        let Some(layer) = name.strip_suffix("attention.wqkv.weight") else {
+            all.insert(name, (shape, numbers));
+            continue;
+        };
+        let head = width * shape[1];
+        let groups = numbers.chunks((queries + 2) * head);
+        for (part, range) in [
+            ("q", 0..queries),
+            ("k", queries..queries + 1),
+            ("v", queries + 1..queries + 2),
+        ] {
+            let rows = groups
+                .clone()
+                .flat_map(|group| &group[range.start * head..range.end * head]);
+            let rows: Vec<f64> = rows.copied().collect();
+            let name = format!("{layer}self_attn.{part}_proj.weight");
+            all.insert(name, (vec![rows.len() / shape[1], shape[1]], rows));
+        }
+    }
+    all
+}
+
 /// Tensors with the experts of a layer as one, in order.
-fn stacked(tensors: BTreeMap<String, HostTensor>) -> BTreeMap<String, (Vec<usize>, Vec<f64>)> {
+fn stacked(tensors: BTreeMap<String, HostTensor>) -> Numbers {
     let mut all = BTreeMap::new();
     let mut experts: BTreeMap<String, BTreeMap<usize, HostTensor>> = BTreeMap::new();
     for (name, tensor) in tensors {
@@ -231,7 +274,10 @@ fn convert(folder: &Path, architecture: &str, kind: u32) -> Writer {
     let size = |name: &str| config[name].as_u64().map(|size| size as usize);
     let heads = size("num_attention_heads").expect("heads");
     let width = size("head_dim").unwrap_or(size("hidden_size").expect("a width") / heads);
-    let rope = &config["rope_parameters"];
+    let rope = match &config["rope_parameters"] {
+        Value::Null => &config,
+        rope => rope,
+    };
     let full = match &rope["full_attention"] {
         Value::Null => rope,
         full => full,
@@ -263,7 +309,9 @@ fn convert(folder: &Path, architecture: &str, kind: u32) -> Writer {
         writer = writer.number("olmo.attention.layer_norm_epsilon", 1e-5);
     }
     let tensors = read_tensors(&folder.join("model.safetensors")).expect("tensors");
-    for (name, (mut shape, mut numbers)) in stacked(tensors) {
+    let kv_heads = size("num_key_value_heads").unwrap_or(heads);
+    let tensors = split(stacked(tensors), [heads / kv_heads, width]);
+    for (name, (mut shape, mut numbers)) in tensors {
         let names = rule.names.iter().chain(NAMES);
         let short = names.fold(name.clone(), |name, (from, to)| name.replace(from, to));
         if rule.paired && (name.contains("q_proj") || name.contains("k_proj")) {
@@ -377,7 +425,7 @@ fn dense_files_give_the_checkpoints_logits() {
     recorded("command-r", "cohere");
     recorded("exaone4", "exaone4");
     recorded("glm4", "glm4");
-    recorded("internlm2", "llama-dynamic");
+    recorded("internlm2", "internlm2");
     recorded("olmo", "olmo");
     recorded("olmoe", "olmoe");
     recorded("qwen2moe", "qwen2_moe");

@@ -435,3 +435,28 @@ fn text_files() {
         &["generation_config.json", "eos_token_id"],
     );
 }
+
+#[test]
+fn factors_that_make_sizes_too_large() {
+    let check = |case: &str, field: &str| {
+        let all = mlxcel_test_support::recorded_cases();
+        let case = all
+            .iter()
+            .find(|known| known.name == case)
+            .expect("a record");
+        let folder = tempfile::tempdir().expect("a folder");
+        case.write(folder.path());
+        edit_json(&folder.path().join("config.json"), |config| {
+            config[field] = json!(709_490_156_681_136_576_u64);
+        });
+        let error = Model::load(folder.path())
+            .expect_err("a refusal")
+            .to_string();
+        assert!(
+            error.contains(field) && error.contains("more than"),
+            "{error}"
+        );
+    };
+    check("lfm2-adjusted", "block_ffn_dim_multiplier");
+    check("rwkv7-plain", "hidden_ratio");
+}

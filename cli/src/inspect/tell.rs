@@ -55,7 +55,7 @@ pub(super) fn text(facts: &Facts, budget: &Budget, tensors: bool) -> String {
     });
     section(&mut told, "weights", &formats.collect::<Vec<_>>());
     if let Some(tokenizer) = &facts.tokenizer {
-        let lines = [
+        let mut lines = vec![
             ("tokens", tokenizer["tokens"].to_string()),
             (
                 "chat template",
@@ -66,8 +66,11 @@ pub(super) fn text(facts: &Facts, budget: &Budget, tensors: bool) -> String {
                 }
                 .into(),
             ),
-            ("end tokens", tokenizer["end_tokens"].to_string()),
         ];
+        // What gives no text ends none.
+        if tokenizer["end_tokens"] != serde_json::json!([]) {
+            lines.push(("end tokens", tokenizer["end_tokens"].to_string()));
+        }
         section(&mut told, "tokenizer", &lines);
     }
     if let Some(compiled) = &facts.compiled {

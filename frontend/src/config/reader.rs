@@ -55,6 +55,18 @@ impl<'a> Reader<'a> {
         Ok(found.unwrap_or(default))
     }
 
+    /// `width` times the factor of the field `name`.
+    pub(crate) fn scaled(&self, name: &str, width: usize, factor: f64) -> Result<usize, LoadError> {
+        let scaled = (width as f64 * factor) as usize;
+        match scaled <= limit::WIDTH {
+            true => Ok(scaled),
+            false => {
+                let reason = format!("makes {width} more than {}", limit::WIDTH);
+                Err(self.fields.error(name, reason))
+            }
+        }
+    }
+
     /// The count at `name`, which may be 0, or `default`.
     pub(crate) fn count_or(&self, name: &str, default: usize) -> Result<usize, LoadError> {
         Ok(self.fields.size(name, 0..=limit::WIDTH)?.unwrap_or(default))

@@ -1,7 +1,7 @@
 //! Decoders that give vectors or scores: a text's tokens see those before them, and the state of the
 //! last one, mostly, is what counts.
 
-use super::{Classifier, Pooling, Reduce, results};
+use super::{Classifier, Modules, Reduce, results};
 use crate::LoadError;
 use crate::config::Reader;
 use crate::decoder::{Decoder, Linear, Work};
@@ -54,7 +54,7 @@ impl Causal {
         &self,
         [name, model_type]: [&str; 2],
         weights: &Weights,
-        pooling: &Pooling,
+        modules: &Modules,
         hidden: bool,
     ) -> Result<Graph, LoadError> {
         let mut work = Work::new(name, model_type, weights);
@@ -63,7 +63,7 @@ impl Causal {
         let (x, _) = self.decoder.stream(&mut work, hidden)?;
         let x = self.decoder.ended(&mut work, x)?;
         work.builder.output(step::STATES, x);
-        results(&mut work, x, pooling, self.classifier.as_ref())?;
+        results(&mut work, x, modules, self.classifier.as_ref())?;
         Ok(work.builder.finish())
     }
 }

@@ -110,9 +110,10 @@ fn inner(reader: &Reader<'_>) -> Result<usize, LoadError> {
     if !reader.flag_or("block_auto_adjust_ff_dim", true)? {
         return Ok(inner);
     }
-    let factor = reader.positive_or(&["block_ffn_dim_multiplier"], 1.0)?;
+    let name = "block_ffn_dim_multiplier";
+    let factor = reader.positive_or(&[name], 1.0)?;
     let multiple = reader.width_or(&["block_multiple_of"], 256)?;
-    let inner = (factor * (2 * inner / 3) as f64) as usize;
+    let inner = reader.scaled(name, 2 * inner / 3, factor)?;
     Ok(inner.next_multiple_of(multiple))
 }
 

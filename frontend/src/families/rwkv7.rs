@@ -27,8 +27,9 @@ fn decoder(reader: &Reader<'_>) -> Result<Decoder, LoadError> {
     }
     let epsilon = reader.positive_or(&["norm_eps"], 1e-5)?;
     let bias = reader.flag_or("norm_bias", true)?;
-    let ratio = reader.positive_or(&["hidden_ratio"], 4.0)?;
-    let inner = (hidden as f64 * ratio) as usize;
+    let name = "hidden_ratio";
+    let ratio = reader.positive_or(&[name], 4.0)?;
+    let inner = reader.scaled(name, hidden, ratio)?;
     let inner = reader.width_or(&["intermediate_size"], inner.next_multiple_of(32))?;
     let norm = |name: String| Norm::layer(name, hidden, epsilon, bias);
     let layers = reader.layers("model.layers", |index, module| {

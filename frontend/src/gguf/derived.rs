@@ -8,10 +8,10 @@ use mlxcel_ir::weight::dequantize;
 use mlxcel_ir::{DType, WeightData, WeightDecl, WeightFormat};
 use std::collections::HashMap;
 
-/// Adds them to `stored`, the weights in the file `mapped`.
+/// Adds them to `stored`, the weights in the files `mapped`.
 pub(super) fn add(
     metadata: &Metadata<'_>,
-    mapped: &MappedFile,
+    mapped: &[MappedFile],
     stored: &mut HashMap<String, Stored>,
 ) -> Result<(), LoadError> {
     join_latents(metadata, mapped, stored)?;
@@ -42,7 +42,7 @@ const JOINED: &str = ".self_attn.kv_b_proj.weight";
 /// the joined one holds the numbers of the codes as f32.
 fn join_latents(
     metadata: &Metadata<'_>,
-    mapped: &MappedFile,
+    mapped: &[MappedFile],
     stored: &mut HashMap<String, Stored>,
 ) -> Result<(), LoadError> {
     let layers: Vec<String> = stored
@@ -101,9 +101,13 @@ fn join_latents(
 }
 
 /// What the codes of `weight` stand for.
-fn numbers(mapped: &MappedFile, weight: &Stored) -> Result<Vec<f32>, String> {
+fn numbers(mapped: &[MappedFile], weight: &Stored) -> Result<Vec<f32>, String> {
     let part = |bytes: &'_ Bytes| match bytes {
-        Bytes::Mapped { range, .. } => mapped.bytes().get(range.clone()).unwrap_or(&[]).to_vec(),
+        Bytes::Mapped { file, range } => {
+            let bytes = mapped.get(*file).map(MappedFile::bytes);
+            let bytes = bytes.and_then(|bytes| bytes.get(range.clone()));
+            bytes.unwrap_or(&[]).to_vec()
+        }
         Bytes::Owned(words) => words.bytes().to_vec(),
         Bytes::Empty => Vec::new(),
     };

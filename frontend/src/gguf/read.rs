@@ -149,6 +149,7 @@ pub(super) struct Described<'a> {
 /// What precedes the data of a file.
 #[derive(Debug)]
 pub(super) struct Head<'a> {
+    pub(super) file: &'a Path,
     pub(super) metadata: HashMap<&'a str, Value<'a>>,
     pub(super) tensors: Vec<Described<'a>>,
     /// The whole file.
@@ -158,7 +159,7 @@ pub(super) struct Head<'a> {
 }
 
 /// Reads what precedes the data.
-pub(super) fn head<'a>(file: &Path, bytes: &'a [u8]) -> Result<Head<'a>, LoadError> {
+pub(super) fn head<'a>(file: &'a Path, bytes: &'a [u8]) -> Result<Head<'a>, LoadError> {
     let mut reader = Reader { file, bytes, at: 0 };
     if reader.take(4, "the magic")? != b"GGUF" {
         return Err(reader.error("does not start with `GGUF`; it is not a GGUF file"));
@@ -215,6 +216,7 @@ pub(super) fn head<'a>(file: &Path, bytes: &'a [u8]) -> Result<Head<'a>, LoadErr
     };
     let start = reader.at.next_multiple_of(alignment).min(bytes.len());
     Ok(Head {
+        file,
         metadata,
         tensors,
         bytes,

@@ -290,12 +290,6 @@ fn refuse_variants(metadata: &Metadata<'_>, architecture: &Architecture) -> Resu
         let reason = "sliding windows are not supported in GGUF files of this family";
         return Err(metadata.error(&field, reason));
     }
-    let field = "split.count";
-    if metadata.size(field)?.is_some_and(|count| count > 1) {
-        let reason =
-            "files in several parts are not supported; join them with llama-gguf-split --merge";
-        return Err(metadata.error(field, reason));
-    }
     Ok(())
 }
 

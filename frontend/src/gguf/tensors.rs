@@ -30,6 +30,9 @@ pub(super) struct Described<'a> {
     /// Its dimensions, outermost first.
     pub(super) shape: Vec<usize>,
     form: Result<Form, String>,
+    /// Which of the files it is in,
+    part: usize,
+    /// and where.
     range: Range<usize>,
     bytes: &'a [u8],
 }
@@ -110,9 +113,14 @@ pub(super) fn describe<'a>(
     let layers = layers(metadata, architecture).unwrap_or(u64::MAX);
     let mut described = Vec::new();
     let mut names = HashSet::new();
-    for tensor in &metadata.head.tensors {
+    let parts = metadata.parts.iter().enumerate();
+    let tensors = parts.flat_map(|(index, part)| {
+        let tensors = part.tensors.iter();
+        tensors.map(move |tensor| (index, part, tensor))
+    });
+    for (index, part, tensor) in tensors {
         let fail = |reason: String| LoadError::Tensor {
-            file: metadata.file.to_path_buf(),
+            file: part.file.to_path_buf(),
             tensor: tensor.name.into(),
             reason,
         };
@@ -144,13 +152,10 @@ pub(super) fn describe<'a>(
                 .iter()
                 .try_fold(1usize, |product, &dim| product.checked_mul(dim))?;
             let bytes = (elements / block).checked_mul(size)?;
-            let start = metadata
-                .head
-                .data
-                .start
-                .checked_add(usize::try_from(tensor.offset).ok()?)?;
+            let offset = usize::try_from(tensor.offset).ok()?;
+            let start = part.data.start.checked_add(offset)?;
             let end = start.checked_add(bytes)?;
-            (end <= metadata.head.data.end).then_some(start..end)
+            (end <= part.data.end).then_some(start..end)
         });
         let (Some(shape), Some(range)) = (shape, range) else {
             return Err(fail(format!(
@@ -158,7 +163,7 @@ pub(super) fn describe<'a>(
                  truncated or damaged",
                 tensor.dims,
                 tensor.offset,
-                metadata.head.data.len()
+                part.data.len()
             )));
         };
         let mut shape = shape;
@@ -178,7 +183,8 @@ pub(super) fn describe<'a>(
             checkpoint_name,
             shape,
             form,
-            bytes: metadata.head.bytes.get(range.clone()).unwrap_or(&[]),
+            part: index,
+            bytes: part.bytes.get(range.clone()).unwrap_or(&[]),
             range,
         });
     }
@@ -188,11 +194,12 @@ pub(super) fn describe<'a>(
 
 fn check_overlap(metadata: &Metadata<'_>, described: &[Described<'_>]) -> Result<(), LoadError> {
     let mut order: Vec<&Described<'_>> = described.iter().collect();
-    order.sort_by_key(|tensor| (tensor.range.start, tensor.range.end));
+    order.sort_by_key(|tensor| (tensor.part, tensor.range.start, tensor.range.end));
     for pair in order.windows(2) {
-        if pair[1].range.start < pair[0].range.end {
+        let same = pair[0].part == pair[1].part;
+        if same && pair[1].range.start < pair[0].range.end {
             return Err(LoadError::Tensor {
-                file: metadata.file.to_path_buf(),
+                file: metadata.parts[pair[1].part].file.to_path_buf(),
                 tensor: pair[1].name.into(),
                 reason: format!("its bytes overlap those of `{}`", pair[0].name),
             });
@@ -201,21 +208,21 @@ fn check_overlap(metadata: &Metadata<'_>, described: &[Described<'_>]) -> Result
     Ok(())
 }
 
-/// The weights of the file; its `files` are left for the caller to fill with `mapped`.
+/// The weights in `mapped`; their `files` are left for the caller to fill with these.
 pub(super) fn weights(
     metadata: &Metadata<'_>,
-    mapped: &MappedFile,
+    mapped: &[MappedFile],
     described: &[Described<'_>],
     (architecture, names): (&Architecture, Names),
     heads: [usize; 3],
 ) -> Result<Weights, LoadError> {
-    let path: &Path = metadata.file;
     let mut stored = HashMap::new();
     let mut refused = HashMap::new();
     for tensor in described {
         if tensor.name == tensor.checkpoint_name {
             continue;
         }
+        let path: &Path = metadata.parts[tensor.part].file;
         let name = tensor.checkpoint_name.clone();
         let form = match &tensor.form {
             Ok(form) => *form,
@@ -259,12 +266,9 @@ pub(super) fn weights(
                 file: path.to_path_buf(),
                 declaration: declare(WeightFormat::Dense(dtype)),
                 values: match source {
-                    RowOrder::Kept => Bytes::of_file(
-                        std::slice::from_ref(mapped),
-                        0,
-                        tensor.range.clone(),
-                        dtype.size(),
-                    ),
+                    RowOrder::Kept => {
+                        Bytes::of_file(mapped, tensor.part, tensor.range.clone(), dtype.size())
+                    }
                     RowOrder::Paired { .. } | RowOrder::Grouped { .. } => {
                         let mut bytes = Vec::with_capacity(tensor.bytes.len());
                         for index in 0..rows {
@@ -301,7 +305,7 @@ pub(super) fn weights(
         transposed: &[],
         ..names
     };
-    Ok(Weights::new(path, names, stored, refused))
+    Ok(Weights::new(metadata.file, names, stored, refused))
 }
 
 /// What becomes of the numbers of the tensor `name`, where a file has others than a checkpoint.

@@ -1,6 +1,8 @@
 //! Chat templates: Jinja as Hugging Face transformers runs it.
 
 mod json;
+mod plain;
+mod source;
 mod time;
 
 use minijinja::syntax::SyntaxConfig;
@@ -64,12 +66,13 @@ impl Template {
             .lstrip_blocks(true)
             .build()
             .map_err(|error| describe(&error))?;
-        environment.set_syntax(syntax);
+        environment.set_syntax(syntax.clone());
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         environment.set_fuel(Some(FUEL));
         environment
             .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_filter("tojson", json::to_json);
+        environment.add_filter(source::PLAIN, plain::plain);
         environment.add_test("iterable", is_iterable);
         environment.add_test("sequence", is_sequence);
         environment.add_test("number", is_number);
@@ -80,7 +83,7 @@ impl Template {
         environment.add_function("joiner", minijinja_contrib::globals::joiner);
         environment.add_function("cycler", minijinja_contrib::globals::cycler);
         environment
-            .add_template_owned(NAME, without_generation_marks(source))
+            .add_template_owned(NAME, source::prepared(source, syntax))
             .map_err(|error| describe(&error))?;
         Ok(Self { environment })
     }
@@ -155,29 +158,6 @@ fn describe(error: &Error) -> String {
         Some(line) => format!("{what} (line {line} of the template)"),
         None => what,
     }
-}
-
-/// transformers marks what the assistant says by `{% generation %}` for training; it prints nothing,
-/// and the engine does not know it, so that another block with a scope of its own takes its place.
-fn without_generation_marks(source: &str) -> String {
-    let mut result = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(at) = rest.find("{%") {
-        let Some(end) = rest[at..].find("%}").map(|end| at + end + 2) else {
-            break;
-        };
-        let tag = &rest[at..end];
-        let word = tag[2..tag.len() - 2].trim_matches(['-', '+', ' ', '\t', '\n', '\r']);
-        result.push_str(&rest[..at]);
-        match word {
-            "generation" => result.push_str(&tag.replace("generation", "with")),
-            "endgeneration" => result.push_str(&tag.replace("endgeneration", "endwith")),
-            _ => result.push_str(tag),
-        }
-        rest = &rest[end..];
-    }
-    result.push_str(rest);
-    result
 }
 
 /// The mark of an error that the template raised itself.

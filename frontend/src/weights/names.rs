@@ -49,6 +49,7 @@ const HEADS: &[&str] = &[
     "generator_lm_head.",
     "discriminator_predictions.",
     "mlm_head.",
+    crate::encoder::PREFIX,
 ];
 /// Names of experts' projections, and what they stand for.
 const PROJECTIONS: &[(&str, &str)] = &[("w1", "gate_proj"), ("w2", "down_proj"), ("w3", "up_proj")];

@@ -54,6 +54,30 @@ impl Writer {
         self
     }
 
+    /// The model in `count` files, as llama.cpp splits one: the metadata are in the first.
+    pub(crate) fn split(mut self, count: usize) -> Vec<Vec<u8>> {
+        let tensors = std::mem::take(&mut self.tensors);
+        let each = tensors.len().div_ceil(count);
+        let parts = (0..count).map(|number| {
+            let part = match number {
+                0 => self.clone(),
+                _ => Self::default(),
+            };
+            let mut part = part
+                .entry("split.no", 2, &(number as u16).to_le_bytes())
+                .entry("split.count", 2, &(count as u16).to_le_bytes())
+                .entry(
+                    "split.tensors.count",
+                    5,
+                    &(tensors.len() as i32).to_le_bytes(),
+                );
+            let own = tensors.iter().skip(number * each).take(each);
+            part.tensors = own.cloned().collect();
+            part.finish()
+        });
+        parts.collect()
+    }
+
     pub(crate) fn finish(self) -> Vec<u8> {
         let mut bytes = b"GGUF".to_vec();
         bytes.extend(3u32.to_le_bytes());

@@ -61,6 +61,49 @@ fn templates_run_as_in_transformers() {
     check("\n{% if %}", Err("line 2"));
 }
 
+/// A namespace that holds itself would end the process when it is compared or printed.
+#[test]
+fn no_namespace_holds_itself() {
+    let of = |set: &str, expect: Result<&str, &str>| {
+        let source = format!(
+            "{{% set ns = namespace(a=0, b='é') %}}{set}{{% set ns.c = {{ns.a: 1}} %}}{{{{ ns.a }}}}"
+        );
+        check(&source, expect);
+    };
+    let refused = Err("a namespace cannot be put");
+    of("{% set ns.a = ns %}", refused);
+    of("{%- set ns.a=[1, {'x': (ns, 2)}] -%}", refused);
+    of("{% set ns.a = {ns: 1} %}", refused);
+    of("{% set b, ns.a = 1, ns %}", refused);
+    of("{% set x = ns %}{% set ns.a = x if x else 1 %}", refused);
+    of(
+        "{% macro f() %}{{ ns }}{% endmacro %}{% set ns.a = f %}",
+        Err("a macro cannot"),
+    );
+    // What is computed from it is what it is then.
+    of("{% set ns.a = ns | items %}", Ok("[['a', 0], ['b', 'é']]"));
+    of(
+        "{% set ns.a = [ns | items | map('first')] %}",
+        Ok("[['a', 'b']]"),
+    );
+    of("{% set ns.a = dict(ns) %}", Ok("{'a': 0, 'b': 'é'}"));
+    of("{% set ns.a = ns | list %}", Ok("['a', 'b']"));
+    of(
+        "{% set ns.a = '=%}' ~ ns.b %}{# {% set ns.a = ns %} #}",
+        Ok("=%}é"),
+    );
+    of(
+        "{% set ns.a %}x{% endset %}{% raw %}{% set ns.a = ns %}{% endraw %}",
+        Ok("{% set ns.a = ns %}x"),
+    );
+    of("{% set ns.a = 1, 2 %}", Ok("(1, 2)"));
+    of("{% set ns.a = nothing %}", Ok(""));
+    of(
+        "{% set ns.a = messages[0].content | trim | upper %}",
+        Ok("HÉ <B>"),
+    );
+}
+
 /// Published templates, conversations, and the start of the sha256 of what transformers renders.
 #[derive(serde::Deserialize)]
 struct Published {

@@ -1,6 +1,8 @@
 //! What a `tokenizer.json` must keep to before the `tokenizers` crate sees it: the crate reads nested
 //! steps at a cost that grows with their depth, and a chain of replacements can multiply a text.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -11,6 +13,12 @@ const DEPTH: usize = 6;
 const STEPS: usize = 256;
 /// How much longer a chain of replacements may make a text.
 const GROWTH: f64 = 10_000.0;
+/// Bytes of all patterns of a part: the longest published expressions have about 1,000. The crate makes
+/// an automaton of each.
+const PATTERNS: usize = 8 << 10;
+/// The sum of all numbers of repetitions (`{1,3}`) in a part's expressions, each of which multiplies what
+/// is repeated.
+const REPEATED: usize = 64;
 /// Bytes of the mark on the inner parts of a word: BERT's has two.
 const PREFIX: usize = 64;
 
@@ -61,6 +69,19 @@ pub(super) fn check(json: &[u8]) -> Result<(), String> {
         if seen.steps > STEPS {
             return Err(format!("`{name}` has more than {STEPS} steps"));
         }
+        if let Some(reason) = seen.broken {
+            return Err(format!("`{name}`: {reason}"));
+        }
+        if seen.patterns > PATTERNS {
+            return Err(format!(
+                "`{name}` has more than {PATTERNS} bytes of patterns"
+            ));
+        }
+        if seen.repeated > REPEATED {
+            return Err(format!(
+                "`{name}` has expressions with more than {REPEATED} counted repetitions"
+            ));
+        }
         if seen.growth > GROWTH {
             return Err(format!(
                 "`{name}` may make a text more than {GROWTH} times as long"
@@ -107,12 +128,34 @@ fn check_merges(json: &[u8], prefix: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// The length of the longest text that SentencePiece's map of characters puts in the place of one. The crate
+/// allocates as much as the map's first number says before it reads on.
+fn longest_replacement(map: &Value) -> Result<usize, String> {
+    let text = map
+        .as_str()
+        .ok_or("`precompiled_charsmap` must be a text")?;
+    let bytes = STANDARD
+        .decode(text)
+        .map_err(|error| format!("`precompiled_charsmap` is not base64: {error}"))?;
+    let short = || "`precompiled_charsmap` is shorter than it says".to_string();
+    let (size, rest) = bytes.split_first_chunk::<4>().ok_or_else(short)?;
+    // The crate reads whole numbers of four bytes.
+    let size = u32::from_le_bytes(*size) / 4 * 4;
+    let texts = rest.get(size as usize..).ok_or_else(short)?;
+    let lengths = texts.split(|&byte| byte == 0).map(<[u8]>::len);
+    Ok(lengths.max().unwrap_or(0))
+}
+
 /// What a walk over a pipeline found.
 #[derive(Default)]
 struct Seen {
     depth: usize,
     steps: usize,
     growth: f64,
+    patterns: usize,
+    repeated: usize,
+    /// What the crate would take at its word.
+    broken: Option<String>,
 }
 
 impl Seen {
@@ -132,6 +175,9 @@ impl Seen {
             }
             Value::Object(fields) => {
                 self.steps += 1;
+                if let Some(pattern) = fields.get("pattern") {
+                    self.pattern(pattern);
+                }
                 if let Some(content) = fields.get("content").and_then(Value::as_str)
                     && fields.contains_key("pattern")
                 {
@@ -142,6 +188,12 @@ impl Seen {
                         shortest => (content.len() as f64 / shortest as f64).max(1.0),
                     };
                 }
+                if let Some(map) = fields.get("precompiled_charsmap") {
+                    match longest_replacement(map) {
+                        Ok(longest) => self.growth *= longest.max(1) as f64,
+                        Err(reason) => self.broken = Some(reason),
+                    }
+                }
                 if let Some(prefix) = fields.get("prepend").and_then(Value::as_str) {
                     self.growth *= 1.0 + prefix.len() as f64;
                 }
@@ -150,6 +202,27 @@ impl Seen {
                 }
             }
             _ => {}
+        }
+    }
+
+    fn pattern(&mut self, pattern: &Value) {
+        let expression = pattern["Regex"].as_str();
+        for text in [expression, pattern["String"].as_str()]
+            .into_iter()
+            .flatten()
+        {
+            self.patterns += text.len();
+        }
+        for counts in expression
+            .into_iter()
+            .flat_map(|text| text.split('{').skip(1))
+        {
+            // A name of a property (`\p{N}`) or the like is no count.
+            let counts = counts.split('}').next().unwrap_or_default();
+            let counts = counts
+                .split(',')
+                .filter_map(|count| count.trim().parse().ok());
+            self.repeated = counts.fold(self.repeated, usize::saturating_add);
         }
     }
 }
