@@ -36,15 +36,25 @@ pub const KNOWN: &[Limitation] = &[
         case: include_str!("known/odd_groups.mxg"),
     },
     Limitation {
-        name: "contraction of a 16-bit scalar",
+        name: "two equal results of one dispatch",
         execution: || Box::new(IreeExecution),
-        cause: "IREE's compiler computes a 16-bit contraction in f32. Where the operands are a scalar, reshaped to \
-                one number, it folds the reshapes into the contraction and is left with a cast of the scalar's \
-                type that it cannot lower. A vector of one number, or a scalar of f32, compiles; no model \
-                contracts scalars",
-        says: "failed to legalize unresolved source materialization",
+        cause: "a choice between a choice and one of its sides, by the same condition, is that choice. IREE's \
+                compiler fuses both into one dispatch with two results, finds out there that they are equal, and \
+                then has a write of the second outside of the loops that it distributes. Either alone compiles; \
+                no model chooses twice by one condition",
+        says: "are restricted to workgroup distributed contexts",
         ulp: None,
-        case: include_str!("known/scalar_dot.mxg"),
+        case: include_str!("known/equal_results.mxg"),
+    },
+    Limitation {
+        name: "a row taken in the orders of itself and of its attention",
+        execution: || Box::new(IreeExecution),
+        cause: "IREE's compiler fuses the two orders, of which one needs the attention's result, into one dispatch, \
+                and places it before the attention. Each alone compiles, and so do both without a cache between \
+                them; no model sorts the vectors of its attention",
+        says: "does not dominate this use",
+        ulp: None,
+        case: include_str!("known/two_orders.mxg"),
     },
     Limitation {
         name: "error function of small numbers",

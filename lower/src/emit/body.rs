@@ -1,6 +1,7 @@
 //! What becomes of each node of a function.
 
 use super::attention::{Scores, Sight};
+use super::element::Element;
 use super::element::Tensor;
 use super::function::kind;
 use super::kernel::{Piece, Shared, States};
@@ -160,7 +161,15 @@ impl<'c, 'a, 'g> Body<'c, 'a, 'g> {
         let map = |name: &str| operations.map(name, &operands);
         match &node.op {
             Op::Parameter {} => operations.parameter(&mut self.shared.globals, first_weight()?),
-            Op::Constant { value, .. } => operations.splat(*value, result),
+            Op::Constant { value, .. } => {
+                let constant = operations.splat(*value, result.clone())?;
+                // IREE 3.13 folds the sum of equal numbers of 16 bits to one of them.
+                let short = matches!(constant.element(), Element::F16 | Element::BF16);
+                match short && !constant.shape().is_empty() {
+                    true => operations.barrier(&constant),
+                    false => Ok(constant),
+                }
+            }
             Op::Table { values, dtype } => operations.table(values, *dtype),
             Op::Iota { dim, .. } => operations.iota(result, *dim),
             Op::Convert { dtype } => operations.convert(operand(0)?, *dtype),
@@ -282,8 +291,12 @@ impl<'c, 'a, 'g> Body<'c, 'a, 'g> {
                 };
                 operations.attention(&how, q, [&keys, &values], &visible)
             }
-            // IREE 3.13 fails where it fuses a softmax with a mask before it that is used again.
-            Op::Softmax {} => operations.softmax(&operations.barrier(operand(0)?)?, None),
+            // IREE 3.13 fails where it fuses a softmax with a mask before it that is used again, or with
+            // two readers after it of which one sums over its rows.
+            Op::Softmax {} => {
+                let softmax = operations.softmax(&operations.barrier(operand(0)?)?, None)?;
+                operations.barrier(&softmax)
+            }
             Op::RmsNorm { .. }
             | Op::LayerNorm { .. }
             | Op::Rope { .. }

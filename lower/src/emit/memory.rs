@@ -178,7 +178,9 @@ impl<'c, 'a> Operations<'c, 'a> {
         let mut memory = self.map("multiply", &[&decay, memory])?;
         if let [erase, write] = rest {
             let read = self.map("multiply", &[&spread(erase)?, &memory])?;
-            let read = self.reduce("add", "0.0", &read, &[2])?;
+            // IREE 3.13 gives wrong numbers where it fuses this sum with the one below, over keys that
+            // do not fill its vectors.
+            let read = self.barrier(&self.reduce("add", "0.0", &read, &[2])?)?;
             let read = self.broadcast(&read, &shape, &[0, 1, 3])?;
             let erased = self.map("multiply", &[&spread(write)?, &read])?;
             memory = self.map("subtract", &[&memory, &erased])?;

@@ -171,8 +171,12 @@ impl<'c, 'a> Operations<'c, 'a> {
         let mut shape = x.shape().to_vec();
         let (mut starts, mut limits, mut strides) =
             (vec![0; shape.len()], shape.clone(), vec![1; shape.len()]);
-        (starts[dim], limits[dim], strides[dim]) = (start, limit, stride);
         shape[dim] = (limit - start).div_ceil(stride);
+        // IREE 3.13 cannot read a single element with a stride.
+        (starts[dim], limits[dim], strides[dim]) = match shape[dim] {
+            1 => (start, start + 1, 1),
+            _ => (start, limit, stride),
+        };
         let attributes = [
             ("start_indices", self.integers(&starts)),
             ("limit_indices", self.integers(&limits)),

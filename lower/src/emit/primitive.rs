@@ -122,6 +122,9 @@ impl<'c, 'a> Operations<'c, 'a> {
         let Some((&size, outer)) = x.shape().split_last() else {
             return Err("top_k of a scalar".into());
         };
+        if size == 1 {
+            return self.splat(0.0, Kind::new(Element::I32, x.shape()));
+        }
         let rows = outer.iter().product();
         let x = self.convert(x, Element::F32)?;
         let x = self.reshape(&x, &[rows, size])?;
@@ -260,7 +263,17 @@ impl<'c, 'a> Operations<'c, 'a> {
         rhs: &Tensor<'c, 'a>,
         dims: &DotDims<'_>,
     ) -> Emitted<Tensor<'c, 'a>> {
-        let product = self.dot(lhs, rhs, dims, Element::F32)?;
-        self.convert(&product, lhs.element())
+        let element = lhs.element();
+        let mut terms = dims.lhs_contract.iter().map(|&dim| lhs.shape()[dim]);
+        // IREE 3.13 gives zeros where it fuses a product of one term with the reduction that makes
+        // both of its operands.
+        let product = match terms.all(|size| size == 1) {
+            true => {
+                let (lhs, rhs) = (self.barrier(lhs)?, self.barrier(rhs)?);
+                self.dot(&lhs, &rhs, dims, Element::F32)?
+            }
+            false => self.dot(lhs, rhs, dims, Element::F32)?,
+        };
+        self.convert(&product, element)
     }
 }
