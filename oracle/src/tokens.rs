@@ -43,13 +43,11 @@ fn levels(texts: usize) -> Result<Vec<Level>, Fault> {
     Ok(levels)
 }
 
+/// A way to continue a prompt.
+type Write<'a> = &'a mut dyn FnMut(&[u32]) -> Result<Vec<u32>, ExecutionError>;
+
 /// The texts of an execution.
-fn level(
-    texts: usize,
-    name: &str,
-    judge: &mut Judge<'_>,
-    write: &mut dyn FnMut(&[u32]) -> Result<Vec<u32>, ExecutionError>,
-) -> Level {
+fn level(texts: usize, name: &str, judge: &mut Judge<'_>, write: Write<'_>) -> Level {
     let begin = Instant::now();
     let mut level = Level::new(format!("greedy texts, {name}"));
     for number in 0..texts {

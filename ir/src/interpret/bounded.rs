@@ -6,7 +6,7 @@
 //! the order of a sum, whether products are fused into it, and whether intermediate values of 16
 //! bits are rounded or kept in f32.
 //!
-//! What an operation may add is declared in [`ulp`] and [`sum_factor`]; nothing else is assumed.
+//! What an operation may add is declared in [`ulp`] and [`sum_rounding`]; nothing else is assumed.
 
 use super::Float;
 use crate::DType;
@@ -52,13 +52,69 @@ pub mod ulp {
     pub const POWER: f64 = 16.0;
 }
 
-/// By how many unit roundoffs of `Σ |term|` a sum of `count` terms may be off, in any order: at
-/// most one for each addition, and by more than λ√n of them with a probability below
-/// `2 exp(-λ² / 2)`, where rounding errors are independent (Higham and Mary, "A New Approach to
-/// Probabilistic Rounding Error Analysis", 2019). λ = 6 makes that 3e-8.
-pub fn sum_factor(count: usize) -> f64 {
-    let additions = count.saturating_sub(1) as f64;
-    additions.min(6.0 * additions.sqrt())
+/// By how much a sum may be off through rounding its `additions`, whose results are no larger than `partial`,
+/// and `products` of these sizes, if its terms are products: at most one unit roundoff of each, and by more than
+/// λ times the root of the sum of their squares with a probability below `2 exp(-λ² / 2)`, where rounding
+/// errors are independent (Higham and Mary, "A New Approach to Probabilistic Rounding Error Analysis", 2019).
+/// λ = 6 makes that 3e-8.
+fn sum_rounding(additions: usize, partial: f64, products: impl Iterator<Item = f64>) -> f64 {
+    let additions = additions as f64;
+    let (mut size, mut square) = (additions * partial, additions * partial * partial);
+    for product in products {
+        size += product.abs();
+        square += product * product;
+    }
+    U * size.min(6.0 * square.sqrt())
+}
+
+/// What no sum of some of the terms is larger than, however they are picked: all that are positive, or all
+/// that are negative.
+fn largest_part(terms: impl Iterator<Item = f64>) -> f64 {
+    let (mut positive, mut negative) = (0.0, 0.0);
+    for term in terms {
+        match term > 0.0 {
+            true => positive += term,
+            false => negative -= term,
+        }
+    }
+    f64::max(positive, negative)
+}
+
+/// The most terms of a sum along one dimension that may be added in any order: compilers unroll such sums, and
+/// begin them with another term.
+const SHORT: usize = 64;
+
+/// The most lanes that a sum along one dimension is held to whatever their number; from here on it is to be a
+/// power of two.
+const LANES: usize = 16;
+
+/// What no sum of a run of the terms is larger than, nor of a run in one of several lanes, of which each has every
+/// so-manieth term, nor of the totals of a run of lanes.
+fn largest_run(terms: &[f64]) -> f64 {
+    let many = (LANES + 1..terms.len()).filter(|lanes| lanes.is_power_of_two());
+    let counts = (1..=LANES.min(terms.len())).chain(many);
+    let widest = counts.map(|lanes| {
+        let mut totals = Vec::with_capacity(lanes);
+        let mut widest = 0.0;
+        for lane in 0..lanes {
+            let (width, total) = run(terms[lane..].iter().step_by(lanes));
+            widest = f64::max(widest, width);
+            totals.push(total);
+        }
+        f64::max(widest, run(totals.iter()).0)
+    });
+    widest.fold(0.0, f64::max)
+}
+
+/// The largest sum of a run of the terms, and the sum of all.
+fn run<'a>(terms: impl Iterator<Item = &'a f64>) -> (f64, f64) {
+    let (mut sum, mut low, mut high) = (0.0, 0.0, 0.0);
+    for term in terms {
+        sum += term;
+        low = f64::min(low, sum);
+        high = f64::max(high, sum);
+    }
+    (high - low, sum)
 }
 
 /// A number and a bound on the distance of any honest execution's result from it.
@@ -104,7 +160,7 @@ impl Bounded {
         if first.value == 0.0 && first.error == 0.0 {
             return 0.0;
         }
-        sum_factor(self.terms as usize + 1) * U * first.value.abs() + self.joined
+        sum_rounding(self.terms as usize, first.value.abs(), std::iter::empty()) + self.joined
     }
 
     /// A result that is rounded once.
@@ -309,17 +365,18 @@ impl Float for Bounded {
     }
 
     fn product(lhs: &[Self], rhs: &[Self]) -> Self {
-        let (mut value, mut error, mut size) = (0.0, 0.0, 0.0);
-        for (&a, &b) in lhs.iter().zip(rhs) {
-            let term = a.value * b.value;
-            value += term;
-            size += term.abs();
-            error += product_error(a, b);
-        }
-        let exact =
-            error == 0.0 && sums_exactly(lhs.iter().zip(rhs).map(|(a, b)| a.value * b.value));
-        // Each product is rounded too, unless it is fused into the sum.
-        let rounding = sum_factor(lhs.len() + 1) * U * size + flushed(size);
+        let terms = || lhs.iter().zip(rhs).map(|(a, b)| a.value * b.value);
+        let (value, size): (f64, f64) = (terms().sum(), terms().map(f64::abs).sum());
+        let error: f64 = lhs
+            .iter()
+            .zip(rhs)
+            .map(|(&a, &b)| product_error(a, b))
+            .sum();
+        let exact = error == 0.0 && sums_exactly(terms());
+        // Each product is rounded too, unless it is fused into the sum. Terms of several dimensions may come in
+        // any order.
+        let additions = lhs.len().saturating_sub(1);
+        let rounding = sum_rounding(additions, largest_part(terms()), terms()) + flushed(size);
         let (error, joined) = match exact {
             true => (0.0, rounding),
             false => (error + rounding, 0.0),
@@ -332,17 +389,20 @@ impl Float for Bounded {
     }
 
     fn total(numbers: &[Self]) -> Self {
-        let (mut value, mut error, mut size) = (0.0, 0.0, 0.0);
-        for number in numbers {
-            value += number.value;
-            error += number.error;
-            size += number.value.abs();
-        }
-        if error == 0.0 && sums_exactly(numbers.iter().map(|number| number.value)) {
+        let terms: Vec<f64> = numbers.iter().map(|number| number.value).collect();
+        let value: f64 = terms.iter().sum();
+        let error: f64 = numbers.iter().map(|number| number.error).sum();
+        if error == 0.0 && sums_exactly(terms.iter().copied()) {
             return Self::new(value, error);
         }
-        let factor = sum_factor(numbers.len()) * U;
-        Self::new(value, error + factor * size + flushed(size))
+        let size: f64 = terms.iter().map(|term| term.abs()).sum();
+        let any = largest_part(terms.iter().copied());
+        let partial = match terms.len() <= SHORT {
+            true => any,
+            false => any.min(largest_run(&terms)),
+        };
+        let rounding = sum_rounding(terms.len().saturating_sub(1), partial, std::iter::empty());
+        Self::new(value, error + rounding + flushed(size))
     }
 
     fn preferred_to(self, other: Self) -> Self {
@@ -468,6 +528,25 @@ mod tests {
         let small = 2.0 * U * (f64::from(bias) + bounded.value);
         assert!(distance > small, "{first} {bounded:?}");
         assert!(distance <= bounded.error, "{first} {bounded:?}");
+    }
+
+    /// What no partial sum is larger than: of terms of one sign their sum, of others less; where the signs fall
+    /// together with lanes, the lanes' sums.
+    #[test]
+    fn partial_sums_are_bounded() {
+        let check = |name: &str, term: fn(usize) -> bool, larger: f64, part: f64, run: f64| {
+            let number = |i| if term(i) { larger } else { -1.0 };
+            let terms: Vec<f64> = (0..240).map(number).collect();
+            let found = (largest_part(terms.iter().copied()), largest_run(&terms));
+            assert_eq!(found, (part, run), "{name}");
+        };
+        check("one sign", |_| true, 1.0, 240.0, 240.0);
+        check("halves", |i| i < 120, 1.0, 120.0, 120.0);
+        check("every other", |i| i % 2 == 0, 1.0, 120.0, 120.0);
+        check("one in three", |i| i % 3 == 0, 2.0, 160.0, 160.0);
+        check("runs of lanes", |i| i % 8 < 4, 1.0, 120.0, 120.0);
+        // No lanes fall together with these, so that the sum of a block is the largest.
+        check("blocks", |i| i / 40 % 2 == 0, 1.0, 120.0, 40.0);
     }
 
     #[test]
