@@ -87,7 +87,7 @@ fn families(json: bool) -> anyhow::Result<()> {
     let mut last = "";
     for row in &rows {
         // A gap before each category.
-        if row[2] != last && last != "" {
+        if row[2] != last && !last.is_empty() {
             output::line("")?;
         }
         last = &row[2];

@@ -1,6 +1,6 @@
 //! `mlxcel embed`: the vectors of texts.
 
-use crate::args::positive;
+use crate::args::{ChangeArguments, positive};
 use crate::encoding::{EncoderArguments, PoolingName, counted, passages, texts};
 use crate::failure::Usage;
 use crate::output;
@@ -50,6 +50,8 @@ pub(crate) struct Arguments {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    changes: ChangeArguments,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -59,9 +61,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let reason = "there is no text; give one after the model, with -p, --file or on stdin";
         return Err(Usage(reason.into()).into());
     }
-    let (encoder, text) = arguments
-        .model
-        .open(arguments.pooling, arguments.normalize)?;
+    let (encoder, text) =
+        arguments
+            .model
+            .open(&arguments.changes, arguments.pooling, arguments.normalize)?;
     let before = before(arguments, &encoder.prompts()?)?;
     for input in &mut inputs {
         input.insert_str(0, &before);

@@ -28,8 +28,6 @@ pub(crate) struct EncoderArguments {
     /// Texts that run at once.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive)]
     pub(crate) batch_size: usize,
-    #[command(flatten)]
-    changes: ChangeArguments,
 }
 
 /// What executes an encoder, none of which is compiled.
@@ -62,9 +60,10 @@ pub(crate) enum PoolingName {
 }
 
 impl EncoderArguments {
-    /// Loads the model, with another pooling and normalising where they are given.
+    /// Loads the model with `changes`, with another pooling and normalising where they are given.
     pub(crate) fn open(
         &self,
+        changes: &ChangeArguments,
         pooling: Option<PoolingName>,
         normalize: Option<bool>,
     ) -> anyhow::Result<(Encoder, Text)> {
@@ -78,7 +77,7 @@ impl EncoderArguments {
             }),
             normalize,
             longest: self.max_length,
-            load: self.changes.options(),
+            load: changes.options(),
         };
         let encoder = Encoder::open(&self.model, &options)?;
         tell(encoder.notes());

@@ -1,6 +1,6 @@
 //! `mlxcel rerank`: documents by how well they answer a query.
 
-use crate::args::positive;
+use crate::args::{ChangeArguments, positive};
 use crate::encoding::{EncoderArguments, counted, passages, texts};
 use crate::failure::Usage;
 use crate::output;
@@ -35,6 +35,8 @@ pub(crate) struct Arguments {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    changes: ChangeArguments,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -47,7 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.query.trim().is_empty() {
         return Err(Usage("the query is empty".into()).into());
     }
-    let (encoder, text) = arguments.model.open(None, None)?;
+    let (encoder, text) = arguments.model.open(&arguments.changes, None, None)?;
     let passages = passages(&text, Some(&arguments.query), &documents)?;
     let scores = counted(passages.len(), |done| {
         encoder.scores(&passages, arguments.model.batch_size, done)

@@ -194,8 +194,21 @@ impl<'a> Metadata<'a> {
     }
 }
 
+/// Families whose files go by another's name, or are read as another's.
+const OTHERS: [(&str, &str); 5] = [
+    ("deepseek_v3", "deepseek2"),
+    ("falcon_mamba", "mamba"),
+    ("internlm2", "internlm2"),
+    ("mistral", "llama"),
+    ("olmo3", "olmo2"),
+];
+
 /// What GGUF files call the family, if they are read.
 pub(crate) fn name(family: &Family) -> Option<&'static str> {
+    let other = OTHERS.iter().find(|(other, _)| *other == family.name());
+    if let Some((_, name)) = other {
+        return Some(name);
+    }
     let is_it = |known: &&Architecture| {
         let mut types = family.model_types.iter();
         types.any(|name| *name == known.family || Some(*name) == known.sparse)

@@ -290,8 +290,7 @@ impl Text {
 
     /// The chat template with the given variables (`messages`, `tools`, `documents`,
     /// `add_generation_prompt` and what else the template knows), as transformers renders it: the
-    /// special tokens are added to them, null fields of messages are left out and a null content is
-    /// an empty one. With tools, the template for tools is used where the model has one.
+    /// special tokens are added to them and null fields of messages are left out. With tools, the template for tools is used where the model has one.
     ///
     /// # Errors
     /// There is no template, it refused the conversation, or it failed.
@@ -324,12 +323,10 @@ impl Text {
         };
         let mut all = self.settings.special.clone();
         all.extend(variables);
-        template
-            .render(conversation::normalize(all))
-            .map_err(|failure| match failure {
-                template::Failure::Raised(message) => TextError::Refused { origin, message },
-                template::Failure::Other(reason) => TextError::Template { origin, reason },
-            })
+        conversation::render(template, all).map_err(|failure| match failure {
+            template::Failure::Raised(message) => TextError::Refused { origin, message },
+            template::Failure::Other(reason) => TextError::Template { origin, reason },
+        })
     }
 
     /// The tokens that end a text, without duplicates.

@@ -10,7 +10,7 @@ use mlxcel_ir::step::{self, Row, RowOutput, SequenceId, Tokens, Want};
 use mlxcel_ir::{Bindings, HostTensor, Symbol};
 use mlxcel_oracle::Execution;
 use mlxcel_oracle::execution::{IreeExecution, MlxExecution, ReferenceExecution};
-use mlxcel_test_support::{RecordedCase, Tensors};
+use mlxcel_test_support::Tensors;
 
 use crate::Faults;
 
@@ -185,24 +185,24 @@ pub(crate) fn check(
     check_hidden(model, backend, expected, budget, faults)
 }
 
-/// Holds the model of `case` on `backend` against the few logits that are recorded, and its steps against
-/// the prompt at once.
+/// Holds `model` on `backend` against the few logits that are recorded, those at some places of a prompt,
+/// and its steps against the prompt at once.
 pub(crate) fn check_case(
     model: &Path,
-    case: &RecordedCase,
+    (ids, places, logits): (&[u32], [usize; 2], &[f32]),
     backend: Backend,
     budget: f64,
     faults: &mut Faults,
 ) -> Result<(), Failed> {
     let mut session = session(model, backend)?;
     let session = &mut *session;
-    let all = Steps::new(session)?.logits(&case.ids, Want::AllLogits)?;
-    let width = all.len() / case.ids.len();
-    let rows = case.rows().map(|row| &all[row * width..(row + 1) * width]);
-    faults.near(&rows.concat(), &case.logits, budget, "recorded logits");
+    let all = Steps::new(session)?.logits(ids, Want::AllLogits)?;
+    let width = all.len() / ids.len();
+    let rows = places.map(|row| &all[row * width..(row + 1) * width]);
+    faults.near(&rows.concat(), logits, budget, "recorded logits");
     let mut steps = Steps::new(session)?;
     let mut stepped = Vec::with_capacity(all.len());
-    for &token in &case.ids {
+    for &token in ids {
         stepped.extend(steps.logits(&[token], Want::Logits)?);
     }
     faults.near(&stepped, &all, budget, "one by one");

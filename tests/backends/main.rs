@@ -17,8 +17,10 @@ use mlxcel_engine::Backend;
 use mlxcel_frontend::{GraphOptions, Model};
 use mlxcel_ir::Graph;
 use mlxcel_test_support::{
-    RecordedCase, Tensors, copy_folder, demo_model, families, goldens, inexactness, recorded_cases,
+    RecordedCase, Tensors, copy_folder, demo_model, families, gguf_files, goldens, inexactness,
+    recorded_cases,
 };
+use serde::Deserialize;
 
 const BACKENDS: [Backend; 3] = [Backend::Reference, Backend::Mlx, Backend::Iree];
 
@@ -46,6 +48,9 @@ enum Kind {
     Encoder(PathBuf),
     /// A decoder of which little is recorded.
     Case(Box<RecordedCase>),
+    /// One in a GGUF file, with as little. Its graph is like those of the others, so that it runs on MLX
+    /// alone, and is left out of the book's page.
+    Gguf(PathBuf),
 }
 
 impl Checkpoint {
@@ -88,9 +93,32 @@ impl Checkpoint {
         all
     }
 
+    /// Those in GGUF files.
+    fn gguf() -> Vec<Self> {
+        let entries = fs::read_dir(gguf_files()).expect("the files can be listed");
+        let files = entries.map(|entry| entry.expect("the files can be listed").path());
+        let mut all: Vec<Self> = files
+            .filter(|file| file.extension().is_some_and(|ending| ending == "gguf"))
+            .map(|file| Self {
+                name: file
+                    .file_name()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into(),
+                kind: Kind::Gguf(file),
+            })
+            .collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
     /// Whether `backend` runs it at all.
     fn runs_on(&self, backend: Backend) -> bool {
-        !(matches!(self.kind, Kind::Encoder(_)) && backend == Backend::Iree)
+        match self.kind {
+            Kind::Encoder(_) => backend != Backend::Iree,
+            Kind::Gguf(_) => backend == Backend::Mlx,
+            Kind::Decoder(_) | Kind::Case(_) => true,
+        }
     }
 
     /// A copy of the model in `folder`.
@@ -102,9 +130,17 @@ impl Checkpoint {
                 fs::create_dir_all(&model).expect("a folder can be made");
                 case.write(&model);
             }
+            Kind::Gguf(file) => drop(fs::copy(file, &model).expect("a file can be copied")),
         }
         model
     }
+}
+
+/// What is recorded of a GGUF file: a prompt, and the logits after its ninth and its last token.
+#[derive(Deserialize)]
+struct Record {
+    ids: Vec<u32>,
+    logits: Vec<f32>,
 }
 
 /// Collects what is wrong.
@@ -143,7 +179,16 @@ fn check(checkpoint: &Checkpoint, backend: Backend) -> Result<(), Failed> {
     match &checkpoint.kind {
         Kind::Decoder(_) => decoder::check(&model, backend, budget, &mut faults)?,
         Kind::Encoder(_) => encoder::check(&model, backend, budget, &mut faults)?,
-        Kind::Case(case) => decoder::check_case(&model, case, backend, budget, &mut faults)?,
+        Kind::Case(case) => {
+            let expect = (case.ids.as_slice(), case.rows(), case.logits.as_slice());
+            decoder::check_case(&model, expect, backend, budget, &mut faults)?;
+        }
+        Kind::Gguf(file) => {
+            let record = fs::read(file.with_extension("json"))?;
+            let Record { ids, logits } = serde_json::from_slice(&record)?;
+            let expect = (ids.as_slice(), [8, ids.len() - 1], logits.as_slice());
+            decoder::check_case(&model, expect, backend, budget, &mut faults)?;
+        }
     }
     // A graph that is the same needs no second run.
     let older = model.join("config.v4.json");
@@ -174,10 +219,12 @@ fn graph(model: &Model) -> Result<Graph, Failed> {
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let checkpoints = Checkpoint::all();
+    let files = Checkpoint::gguf();
     let outcomes = page::Outcomes::default();
     let mut trials = Vec::new();
     for backend in BACKENDS {
-        for checkpoint in checkpoints.iter().filter(|one| one.runs_on(backend)) {
+        let all = checkpoints.iter().chain(&files);
+        for checkpoint in all.filter(|one| one.runs_on(backend)) {
             let (checkpoint, outcomes) = (checkpoint.clone(), outcomes.clone());
             trials.push(Trial::test(
                 format!("{}::{backend}", checkpoint.name),

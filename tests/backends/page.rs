@@ -67,7 +67,7 @@ fn page(checkpoints: &[Checkpoint], outcomes: &Outcomes) -> String {
         let family = families.iter().find(|family| family.id == model.family());
         let mut cells = vec![
             match checkpoint.kind {
-                Kind::Case(_) => format!("{} *", checkpoint.name),
+                Kind::Case(_) | Kind::Gguf(_) => format!("{} *", checkpoint.name),
                 Kind::Decoder(_) | Kind::Encoder(_) => checkpoint.name.clone(),
             },
             family

@@ -191,9 +191,9 @@ fn what_cannot_be_done_is_said() {
         &["64"],
     );
     check(
-        &["embed", &bert, "-p", "w1", "-b", "iree"],
-        1,
-        &["mlx and reference"],
+        &["embed", &bert, "w1", "-b", "iree"],
+        2,
+        &["'iree'", "[possible values: mlx, reference]"],
     );
     check(
         &["embed", &bert, "-p", "w1", "--max-length", "513"],
@@ -218,6 +218,58 @@ fn what_cannot_be_done_is_said() {
         1,
         &["language model", "encoder"],
     );
+    check(
+        &["embed", &bert, "w1", "--prompt-name", "query"],
+        2,
+        &["query", "stores none", "--instruction"],
+    );
     // An encoder gives no text.
     check(&["run", &bert, "-p", "w1"], 1, &["mlxcel embed"]);
+}
+
+#[test]
+fn stored_prompts_stand_before_texts() {
+    let encoder = Encoder::golden("bert");
+    let path = encoder.path();
+    let prompts = json!({
+        "prompts": {"query": "w9 w8 ", "document": ""},
+        "default_prompt_name": "query",
+    });
+    let file = encoder.model.join("config_sentence_transformers.json");
+    fs::write(file, prompts.to_string()).expect("it can be written");
+    let check = |options: &[&str], expect: &[&str]| {
+        let all = [&["embed", &path, "--json"], options].concat();
+        let found: Value = serde_json::from_str(&run(all).success()).expect("JSON");
+        assert_eq!(found["inputs"], json!(expect), "{options:?}");
+    };
+    check(&["w1", "w2 w3"], &["w9 w8 w1", "w9 w8 w2 w3"]);
+    check(&["w1", "-p", "w2"], &["w9 w8 w1", "w9 w8 w2"]);
+    check(&["w1", "--prompt-name", "document"], &["w1"]);
+    check(&["w1", "--prompt-name", "query"], &["w9 w8 w1"]);
+    check(&["w1", "--instruction", "w4 "], &["w4 w1"]);
+    let refused = |options: &[&str], parts: &[&str]| {
+        run([&["embed", &path, "w1"], options].concat()).failure(2, parts);
+    };
+    refused(
+        &["--prompt-name", "passage"],
+        &["passage", "query, document"],
+    );
+    refused(
+        &["--prompt-name", "query", "--instruction", "w4"],
+        &["--instruction"],
+    );
+}
+
+#[test]
+fn what_ends_no_text_is_not_told() {
+    let encoder = Encoder::golden("bert");
+    let file = encoder.model.join("config.json");
+    let config = fs::read_to_string(&file).expect("a configuration");
+    let config = config.replace("eos_token_id", "no_eos_token_id");
+    fs::write(file, config).expect("it can be written");
+    let told = run(["inspect", &encoder.path()]).success();
+    assert!(
+        told.contains("chat template") && !told.contains("end tokens"),
+        "{told}"
+    );
 }

@@ -147,18 +147,15 @@ pub(super) fn heads(files: &[MappedFile]) -> Result<Vec<Head<'_>>, LoadError> {
         }
     }
     let field = "split.tensors.count";
-    let said = heads
-        .iter()
-        .find_map(|head| Some((head.file, head.metadata.get(field)?.integer()?)));
-    if let Some((file, count)) = said
-        && files.len() > 1
-        && i64::try_from(all).ok() != Some(count)
-    {
-        return Err(LoadError::Field {
-            file: file.to_path_buf(),
-            field: field.into(),
-            reason: format!("is {count}, but all files together have {all} tensors"),
-        });
+    for head in heads.iter().filter(|_| files.len() > 1) {
+        let count = head.metadata.get(field).and_then(|value| value.integer());
+        if let Some(count) = count.filter(|&count| i64::try_from(all).ok() != Some(count)) {
+            return Err(LoadError::Field {
+                file: head.file.to_path_buf(),
+                field: field.into(),
+                reason: format!("is {count}, but all files together have {all} tensors"),
+            });
+        }
     }
     Ok(heads)
 }

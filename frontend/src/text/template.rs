@@ -2,6 +2,7 @@
 
 mod json;
 mod plain;
+mod print;
 mod source;
 mod time;
 
@@ -69,6 +70,7 @@ impl Template {
         environment.set_syntax(syntax.clone());
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         environment.set_fuel(Some(FUEL));
+        environment.set_formatter(print::format);
         environment
             .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_filter("tojson", json::to_json);

@@ -131,6 +131,31 @@ fn configurations() {
     );
 }
 
+/// As many layers as a configuration may ask for, of models that have two.
+#[test]
+fn layers() {
+    let _alone = alone();
+    let meter = Meter::new(config::BOUND);
+    let folder = tempfile::tempdir().expect("a folder");
+    for case in support::recorded_cases() {
+        let place = folder.path().join(&case.name);
+        std::fs::create_dir_all(&place).expect("a folder");
+        case.write(&place);
+        let file = place.join("config.json");
+        let mut text = std::fs::read_to_string(&file).expect("a configuration");
+        for name in ["num_hidden_layers", "n_layer", "n_layers", "num_layers"] {
+            text = text.replace(
+                &format!("\"{name}\":"),
+                &format!("\"{name}\":4096,\"was\":"),
+            );
+        }
+        std::fs::write(&file, &text).expect("written");
+        let held = meter.hold(text.len(), || Model::load(&place).is_ok());
+        assert!(held.is_ok(), "{}: {held:?}", case.name);
+    }
+    meter.report("layers");
+}
+
 #[test]
 fn tokenizer_descriptions() {
     let _alone = alone();

@@ -160,7 +160,10 @@ impl Style {
 
 /// A number as Python prints it: the shortest digits that mean it, with an exponent from 1e16 on and
 /// below 1e-4.
-fn float(number: f64) -> String {
+pub(super) fn float(number: f64) -> String {
+    if number.is_nan() {
+        return "nan".into();
+    }
     let scientific = format!("{number:e}");
     let Some((digits, exponent)) = scientific.split_once('e') else {
         return scientific;

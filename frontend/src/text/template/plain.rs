@@ -66,7 +66,7 @@ fn check(object: &DynObject) -> Result<(), Error> {
 }
 
 /// Whether an object has its values, and does not compute them from others.
-fn is_stored(value: &Value, object: &DynObject) -> bool {
+pub(super) fn is_stored(value: &Value, object: &DynObject) -> bool {
     value.is_tuple()
         || object.is::<Vec<Value>>()
         || object.type_name().contains("IndexMap<")

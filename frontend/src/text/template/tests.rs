@@ -135,7 +135,7 @@ fn published_templates_render_as_in_transformers() {
         for (conversation, expected) in expected {
             let mut variables = published.variables.clone();
             variables.extend(published.conversations[conversation].clone());
-            let own = match template.render(crate::text::conversation::normalize(variables)) {
+            let own = match crate::text::conversation::render(&template, variables) {
                 Ok(text) => {
                     if let Some(folder) = std::env::var_os("MLXCEL_RENDERED") {
                         let file = Path::new(&folder).join(format!("{name}@{conversation}"));
@@ -167,7 +167,7 @@ fn digest(text: &str) -> String {
 
 /// The time of the recorded renderings.
 fn noon() -> jiff::Zoned {
-    let time = jiff::civil::date(2024, 7, 5).at(9, 8, 7, 0);
+    let time = jiff::civil::date(2024, 7, 5).at(9, 8, 7, 12_345_000);
     time.to_zoned(jiff::tz::TimeZone::UTC).expect("a time")
 }
 
@@ -185,9 +185,9 @@ fn templates_render_as_recorded() {
             .expect("recorded renderings");
     let mut found = Vec::new();
     for (source, expect) in &rendered.cases {
-        let variables = crate::text::conversation::normalize(rendered.variables.clone());
+        let variables = rendered.variables.clone();
         let own = match Template::new(source) {
-            Ok(template) => template.render(variables),
+            Ok(template) => crate::text::conversation::render(&template, variables),
             Err(error) => Err(Failure::Other(error)),
         };
         let right = match (&own, expect) {
@@ -206,4 +206,40 @@ fn templates_render_as_recorded() {
         found.len(),
         found.join("\n")
     );
+}
+
+/// Conversations through templates, as `tests/template_cases.py` records them.
+#[derive(serde::Deserialize)]
+struct Matrix {
+    variables: serde_json::Map<String, Json>,
+    conversations: BTreeMap<String, serde_json::Map<String, Json>>,
+    templates: BTreeMap<String, String>,
+    rendered: BTreeMap<String, BTreeMap<String, Json>>,
+}
+
+#[test]
+fn conversations_render_as_recorded() {
+    let matrix: Matrix = serde_json::from_str(include_str!("../../../tests/templates/matrix.json"))
+        .expect("recorded renderings");
+    let mut found = Vec::new();
+    for (name, source) in &matrix.templates {
+        let template = Template::at(source, noon).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for (case, expect) in &matrix.rendered[name] {
+            let mut variables = matrix.variables.clone();
+            variables.extend(matrix.conversations[case].clone());
+            let own = crate::text::conversation::render(&template, variables);
+            let right = match (&own, expect) {
+                (Ok(text), Json::String(expect)) => text == expect,
+                // Where Python fails on a type, rendering something is no fault.
+                (_, expect) if expect["failed"].is_string() => true,
+                (Err(Failure::Raised(message)), expect) => expect["raised"] == message.as_str(),
+                _ => false,
+            };
+            if !right {
+                found.push(format!("{name}, {case}\n  {own:?}\n  {expect}"));
+            }
+        }
+    }
+    let count = found.len();
+    assert!(found.is_empty(), "{count} differ:\n{}", found.join("\n"));
 }
