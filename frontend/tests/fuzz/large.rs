@@ -243,4 +243,10 @@ fn templates() {
                 && text.chat(&[Message::new("user", "a")], true).is_ok()
         });
     }
+    // What is assigned to a namespace is computed twice, and each time the text here is longer.
+    let grows = "{% set ns = namespace(a=0) %}{% for x in range(99) %}{% set ns.a = \
+                 [{'a': (ns.a | indent(x)), 3745: x}, 'é%d {}'] | map('upper') %}{% endfor %}";
+    check("grows", template::BOUND, grows.len(), || {
+        text.set_template(grows).is_ok() && text.render(template::variables()).is_ok()
+    });
 }

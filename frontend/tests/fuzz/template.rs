@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 
 pub(crate) const BOUND: Bound = Bound {
-    base: 256 << 20,
+    base: 512 << 20,
     each: 128,
 };
 
@@ -201,7 +201,7 @@ fn template() -> impl Strategy<Value = String> {
     block.prop_map(|block| format!("{{% set ns = namespace(a=0) %}}{block}"))
 }
 
-fn variables() -> Map<String, Value> {
+pub(crate) fn variables() -> Map<String, Value> {
     let messages = json!([
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": "a\nb"}]},
