@@ -1,16 +1,18 @@
 //! SmolLM2 as a folder in MLX's quantised format, written from the weights of its GGUF file and its published sizes.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use half::f16;
 use mlxcel_frontend::{GraphOptions, Model};
 use mlxcel_ir::{DType, WeightDecl, WeightFormat};
 use serde_json::{Map, Value, json};
 
 /// A tensor of the file: element type and shape, and the bytes.
-type Tensor<'a> = (Value, &'a [u8]);
+type Tensor<'a> = (Value, Cow<'a, [u8]>);
 
 /// Writes `model` into `folder`: configuration, weights as they are stored, tokenizer and template.
 pub(crate) fn write(model: &Model, folder: &Path) {
@@ -46,10 +48,10 @@ fn parts<'a>(declaration: &WeightDecl, data: [&'a [u8]; 3]) -> Vec<(String, Tens
         [] => panic!("{} is a scalar", declaration.name),
     };
     let shape = |width: usize| [outer, &[width]].concat();
-    let named = |name: String, dtype: &str, shape: Vec<usize>, bytes: &'a [u8]| {
+    let named = |name: String, dtype: &str, shape: Vec<usize>, bytes: Cow<'a, [u8]>| {
         (name, (json!({"dtype": dtype, "shape": shape}), bytes))
     };
-    let [values, scales, biases] = data;
+    let [values, scales, biases] = data.map(Cow::Borrowed);
     match declaration.format {
         WeightFormat::Dense(dtype) => {
             vec![named(
@@ -59,7 +61,17 @@ fn parts<'a>(declaration: &WeightDecl, data: [&'a [u8]; 3]) -> Vec<(String, Tens
                 values,
             )]
         }
-        WeightFormat::Affine { bits, group, scale } => {
+        WeightFormat::Affine { bits, group, scale }
+        | WeightFormat::ZeroPoint {
+            bits, group, scale, ..
+        } => {
+            let biases = match declaration.format {
+                WeightFormat::ZeroPoint { zero, .. } => {
+                    assert_eq!(scale, DType::F16, "{}", declaration.name);
+                    Cow::Owned(below_zero(&scales, zero))
+                }
+                _ => biases,
+            };
             let module = module(declaration);
             let groups = shape(width / group);
             let words = shape(width * usize::from(bits) / 32);
@@ -76,6 +88,15 @@ fn parts<'a>(declaration: &WeightDecl, data: [&'a [u8]; 3]) -> Vec<(String, Tens
         }
         format => panic!("{} is {format}", declaration.name),
     }
+}
+
+/// The biases that make the number of code `zero` 0, of scales in f16.
+fn below_zero(scales: &[u8], zero: u8) -> Vec<u8> {
+    let bias = |scale: &[u8]| {
+        let scale = f16::from_le_bytes([scale[0], scale[1]]).to_f32();
+        f16::from_f32(-f32::from(zero) * scale).to_le_bytes()
+    };
+    scales.chunks_exact(2).flat_map(bias).collect()
 }
 
 fn name_of(dtype: DType) -> &'static str {
@@ -120,7 +141,8 @@ fn config(model: &Model, weights: &[WeightDecl]) -> Value {
     let modules: Vec<(&str, Value)> = weights
         .iter()
         .filter_map(|weight| match weight.format {
-            WeightFormat::Affine { bits, group, .. } => {
+            WeightFormat::Affine { bits, group, .. }
+            | WeightFormat::ZeroPoint { bits, group, .. } => {
                 Some((module(weight), json!({"group_size": group, "bits": bits})))
             }
             _ => None,

@@ -218,7 +218,7 @@ fn ternary_codes_are_converted_exactly() {
     ];
     for (divide, factor) in [(false, scale.to_f32()), (true, 1.0 / scale.to_f32())] {
         let quantization = quantization(Method::BitNet { divide }, 2, 0);
-        let format = "affine2(group = 32, scale = f32)";
+        let format = "zeropoint2(zero = 1, group = 32, scale = f32)";
         check(
             &tensors,
             &quantization,
