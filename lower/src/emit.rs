@@ -10,6 +10,7 @@ mod element;
 #[cfg(test)]
 mod filetests;
 mod function;
+mod fusion;
 mod gpu;
 mod kernel;
 mod linear;

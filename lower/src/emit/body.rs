@@ -1,9 +1,9 @@
 //! What becomes of each node of a function.
 
 use super::attention::{Scores, Sight};
-use super::element::Element;
 use super::element::Tensor;
 use super::function::kind;
+use super::fusion::Fusion;
 use super::kernel::{Piece, Shared, States};
 use super::operations::{DotDims, Emitted, Operations};
 use super::primitive::direction;
@@ -15,6 +15,7 @@ pub(super) struct Body<'c, 'a, 'g> {
     bindings: &'g Bindings,
     shared: &'g mut Shared,
     values: Vec<Option<Tensor<'c, 'a>>>,
+    fusion: Fusion,
     states: States<'c, 'a>,
     /// What tokens see, by where their rows start: the same in all layers.
     visible: Vec<(Sight, ValueId, Tensor<'c, 'a>)>,
@@ -36,6 +37,7 @@ impl<'c, 'a, 'g> Body<'c, 'a, 'g> {
             bindings,
             shared,
             values,
+            fusion: Fusion::of(graph),
             states,
             visible: Vec::new(),
         }
@@ -144,7 +146,13 @@ impl<'c, 'a, 'g> Body<'c, 'a, 'g> {
         let operands = node
             .operands
             .iter()
-            .map(|&operand| self.value(operand))
+            .map(|&operand| {
+                let value = self.value(operand)?;
+                match self.fusion.misleads(node, operand, &value) {
+                    true => operations.barrier(&value),
+                    false => Ok(value),
+                }
+            })
             .collect::<Emitted<Vec<_>>>()?;
         let operands: Vec<&Tensor> = operands.iter().collect();
         let operand = |index: usize| {
@@ -161,15 +169,7 @@ impl<'c, 'a, 'g> Body<'c, 'a, 'g> {
         let map = |name: &str| operations.map(name, &operands);
         match &node.op {
             Op::Parameter {} => operations.parameter(&mut self.shared.globals, first_weight()?),
-            Op::Constant { value, .. } => {
-                let constant = operations.splat(*value, result.clone())?;
-                // IREE 3.13 folds the sum of equal numbers of 16 bits to one of them.
-                let short = matches!(constant.element(), Element::F16 | Element::BF16);
-                match short && !constant.shape().is_empty() {
-                    true => operations.barrier(&constant),
-                    false => Ok(constant),
-                }
-            }
+            Op::Constant { value, .. } => operations.splat(*value, result),
             Op::Table { values, dtype } => operations.table(values, *dtype),
             Op::Iota { dim, .. } => operations.iota(result, *dim),
             Op::Convert { dtype } => operations.convert(operand(0)?, *dtype),
@@ -291,12 +291,8 @@ impl<'c, 'a, 'g> Body<'c, 'a, 'g> {
                 };
                 operations.attention(&how, q, [&keys, &values], &visible)
             }
-            // IREE 3.13 fails where it fuses a softmax with a mask before it that is used again, or with
-            // two readers after it of which one sums over its rows.
-            Op::Softmax {} => {
-                let softmax = operations.softmax(&operations.barrier(operand(0)?)?, None)?;
-                operations.barrier(&softmax)
-            }
+            // IREE 3.13 fails where a softmax has two readers of which one sums over its rows.
+            Op::Softmax {} => operations.barrier(&operations.softmax(operand(0)?, None)?),
             Op::RmsNorm { .. }
             | Op::LayerNorm { .. }
             | Op::Rope { .. }

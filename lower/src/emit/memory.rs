@@ -146,7 +146,7 @@ impl<'c, 'a> Operations<'c, 'a> {
         memory: &Tensor<'c, 'a>,
     ) -> Emitted<(Tensor<'c, 'a>, Tensor<'c, 'a>)> {
         let shape = memory.shape().to_vec();
-        let (&[rows, heads, keys, _], [query, key, value, decay, rest @ ..]) =
+        let (&[rows, heads, keys, values], [query, key, value, decay, rest @ ..]) =
             (&shape[..], vectors)
         else {
             return Err("a recurrence has at least four vectors".into());
@@ -175,18 +175,21 @@ impl<'c, 'a> Operations<'c, 'a> {
                 self.broadcast(&decay, &shape, &[0, 1])?
             }
         };
+        // IREE 3.13 gives wrong numbers where it fuses a sum over keys with one that reads it, if keys or
+        // values are more than a few vectors, the last one not full. In a loop it does not compile
+        // with a barrier, so other sizes, which are those of models, have none.
+        let odd = [keys, values]
+            .iter()
+            .any(|&size| size > 32 && size % 8 != 0);
+        let alone = |sum: Tensor<'c, 'a>| match odd {
+            true => self.barrier(&sum),
+            false => Ok(sum),
+        };
         let mut memory = self.map("multiply", &[&decay, memory])?;
         if let [erase, write] = rest {
             let read = self.map("multiply", &[&spread(erase)?, &memory])?;
             let read = self.reduce("add", "0.0", &read, &[2])?;
-            // IREE 3.13 gives wrong numbers where it fuses this sum with the one below, over 33 keys:
-            // more than a few vectors, the last one not full. In a loop it does not compile with a
-            // barrier, so other sizes, which are those of models, have none.
-            let read = match keys > 32 && keys % 8 != 0 {
-                true => self.barrier(&read)?,
-                false => read,
-            };
-            let read = self.broadcast(&read, &shape, &[0, 1, 3])?;
+            let read = self.broadcast(&alone(read)?, &shape, &[0, 1, 3])?;
             let erased = self.map("multiply", &[&spread(write)?, &read])?;
             memory = self.map("subtract", &[&memory, &erased])?;
         }
@@ -194,7 +197,8 @@ impl<'c, 'a> Operations<'c, 'a> {
         let written = self.map("multiply", &[&spread(key)?, &value])?;
         memory = self.map("add", &[&memory, &written])?;
         let read = self.map("multiply", &[&spread(query)?, &memory])?;
-        Ok((self.reduce("add", "0.0", &read, &[2])?, memory))
+        let read = self.reduce("add", "0.0", &read, &[2])?;
+        Ok((alone(read)?, memory))
     }
 }
 

@@ -264,16 +264,7 @@ impl<'c, 'a> Operations<'c, 'a> {
         dims: &DotDims<'_>,
     ) -> Emitted<Tensor<'c, 'a>> {
         let element = lhs.element();
-        let mut terms = dims.lhs_contract.iter().map(|&dim| lhs.shape()[dim]);
-        // IREE 3.13 gives zeros where it fuses a product of one term with the reduction that makes
-        // both of its operands.
-        let product = match terms.all(|size| size == 1) {
-            true => {
-                let (lhs, rhs) = (self.barrier(lhs)?, self.barrier(rhs)?);
-                self.dot(&lhs, &rhs, dims, Element::F32)?
-            }
-            false => self.dot(lhs, rhs, dims, Element::F32)?,
-        };
+        let product = self.dot(lhs, rhs, dims, Element::F32)?;
         self.convert(&product, element)
     }
 }
