@@ -1,19 +1,20 @@
 //! `mlxcel verify`: every execution of a model, or an artifact, held against the interpreter.
 
 mod artifact;
+mod options;
 
 pub(crate) use artifact::{after_compiling, stored};
 
-use crate::args::{ChangeArguments, cache_dtype};
+use crate::args::{ChangeArguments, cache_dtype, positive};
 use crate::failure::{Reported, Usage};
 use crate::output;
 use crate::progress::Spinner;
 use clap::{Args, ValueEnum};
 use mlxcel_frontend::Model;
-use mlxcel_frontend::artifact::is_artifact;
 use mlxcel_ir::DType;
 use mlxcel_oracle::case::{self, Case};
 use mlxcel_oracle::{Backend, Fault, Report, Verdict, VerifyOptions, html, verify_model};
+use options::{Given, Subject};
 use std::path::{Path, PathBuf};
 
 /// Compare every execution of a model with the interpreter, layer by layer; or what an artifact computes.
@@ -35,6 +36,9 @@ use std::path::{Path, PathBuf};
     mlxcel verify smollm2-cpu --source ./SmolLM2-135M-Instruct\n  \
     mlxcel verify ./faults/kernels.mxg")]
 pub(crate) struct Arguments {
+    // The first field, since those before it take their values out of what it looks at.
+    #[command(flatten)]
+    given: Given,
     /// A model folder, a .gguf file, a compiled artifact, or a case (.mxg) that was written with --repro.
     model: PathBuf,
     /// The model that an artifact was compiled from.
@@ -50,17 +54,30 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
     text_file: Option<PathBuf>,
     /// How many tokens of a text file are run.
-    #[arg(long, value_name = "TOKENS", default_value_t = 2048)]
+    #[arg(
+        long,
+        value_name = "TOKENS",
+        default_value = "2048",
+        requires = "text_file",
+        value_parser = positive
+    )]
     limit: usize,
     /// How many tokens of a text file are run at a time.
-    #[arg(long, value_name = "TOKENS", default_value_t = 256)]
+    #[arg(
+        long,
+        value_name = "TOKENS",
+        default_value = "256",
+        requires = "text_file",
+        value_parser = positive
+    )]
     chunk: usize,
     /// How closely to look: at the hidden state after each layer and the logits; at every node by itself as
-    /// well; or at the tokens that each execution chooses after the prompt as well.
+    /// well; or at the tokens that each execution chooses after the prompt as well. Of an artifact only the
+    /// logits can be seen, and the tokens.
     #[arg(long, value_name = "LEVEL", value_enum, default_value = "layers")]
     level: Level,
     /// How many tokens are chosen at the level `tokens`.
-    #[arg(long, value_name = "TOKENS", default_value_t = 32)]
+    #[arg(long, value_name = "TOKENS", default_value = "32", value_parser = positive)]
     max_tokens: usize,
     /// The token ids to run, instead of a text.
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
@@ -133,20 +150,15 @@ fn fault(text: &str) -> Result<Fault, String> {
 pub(crate) struct NotRun(String);
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    if is_artifact(&arguments.model) {
-        return artifact::run(arguments);
+    match options::subject(arguments)? {
+        Subject::Model => executions(arguments),
+        Subject::WithSource | Subject::Artifact => artifact::run(arguments),
+        Subject::Case => again(&arguments.model),
     }
-    if arguments.source.is_some() || arguments.device.is_some() {
-        let model = arguments.model.display();
-        return Err(Usage(format!("{model}: --source and --device are for artifacts")).into());
-    }
-    if arguments
-        .model
-        .extension()
-        .is_some_and(|extension| extension == "mxg")
-    {
-        return again(&arguments.model);
-    }
+}
+
+/// Verifies every execution of a model.
+fn executions(arguments: &Arguments) -> anyhow::Result<()> {
     let spinner = Spinner::new(format!("loading {}", arguments.model.display()));
     let model = arguments.changes.load(&arguments.model)?;
     let (tokens, chunk) = tokens(arguments, &model)?.unzip();
@@ -185,7 +197,7 @@ fn tokens(
         (_, Some(file), _) => {
             let mut tokens = model.text()?.encode(&read(file)?, true)?;
             tokens.truncate(arguments.limit);
-            (tokens, Some(arguments.chunk.max(1)))
+            (tokens, Some(arguments.chunk))
         }
         (_, _, Some(tokens)) => (tokens.clone(), None),
         _ => return Ok(None),

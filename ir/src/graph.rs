@@ -51,7 +51,7 @@ pub struct StateDecl {
     pub key_dim: usize,
     /// Width of a value.
     pub value_dim: usize,
-    /// Element type by declaration; a runtime may keep it in another as its policy states.
+    /// Element type of what is kept, by every runtime; the interpreter rounds to it.
     pub dtype: DType,
 }
 

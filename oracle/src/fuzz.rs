@@ -2,19 +2,15 @@
 
 use crate::bisect::{first_wrong, steps};
 use crate::case::Case;
-use crate::execution::{
-    Execution, ExecutionError, Inputs, IreeExecution, MlxExecution, Observed, ReferenceExecution,
-    failed,
-};
+use crate::execution::{Execution, ExecutionError, IreeExecution, MlxExecution, Observed};
 use crate::known;
 use crate::reduce::{reduce, tidy};
+use crate::rewritten::{Decomposed, Passes};
 use crate::standard::Standard;
 use crate::summary::{Failure, Level};
-use mlxcel_ir::decompose::decompose;
+use mlxcel_ir::Op;
 use mlxcel_ir::random::{self, Data};
-use mlxcel_ir::{Bindings, Graph, Op, WeightSource, pass};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Instant;
 
 /// How much to try.
@@ -94,57 +90,18 @@ pub(crate) fn wrong(case: &Case, execution: &dyn Execution) -> bool {
     worst.is_ok_and(|worst| worst.is_some_and(|worst| !worst.within()))
 }
 
-/// The passes, as an execution: the interpreter in f32 on what they make of a graph.
-struct Passes;
-
-impl Execution for Passes {
-    fn name(&self) -> &'static str {
-        "passes"
-    }
-
-    fn run(
-        &self,
-        graph: &Graph,
-        bindings: &Bindings,
-        weights: &Arc<dyn WeightSource>,
-        inputs: &Inputs<'_>,
-    ) -> Result<Vec<Observed>, ExecutionError> {
-        let graph = pass::simplify(&pass::specialise(graph, bindings));
-        ReferenceExecution::F32.run(&graph, bindings, weights, inputs)
-    }
-}
-
-/// Decompositions, as an execution: the operations of MLX on a graph in primitives. Elsewhere only the
-/// interpreter runs whole decompositions, and it has nothing else to be held against.
-struct Decomposed;
-
-impl Execution for Decomposed {
-    fn name(&self) -> &'static str {
-        "decomposed"
-    }
-
-    fn run(
-        &self,
-        graph: &Graph,
-        bindings: &Bindings,
-        weights: &Arc<dyn WeightSource>,
-        inputs: &Inputs<'_>,
-    ) -> Result<Vec<Observed>, ExecutionError> {
-        let primitives = decompose(graph).map_err(failed(self.name(), graph))?;
-        MlxExecution::Operations.run(&primitives, bindings, weights, inputs)
-    }
-}
-
 /// Runs the level; one line for each execution, and the share of graphs that have each op.
 pub fn run(amount: Amount, progress: &dyn Fn(&str)) -> (Vec<Level>, BTreeMap<&'static str, u64>) {
     let mut coverage: BTreeMap<&'static str, u64> =
         Op::TABLE.iter().map(|info| (info.name, 0)).collect();
-    let executions: [&dyn Execution; 4] = [
-        &Passes,
+    let (alone, together) = (Passes::alone(), Passes::together());
+    let mut executions: Vec<&dyn Execution> = alone.iter().map(|pass| pass as _).collect();
+    executions.extend::<[&dyn Execution; 4]>([
+        &together,
         &Decomposed,
         &MlxExecution::Operations,
         &MlxExecution::Kernels,
-    ];
+    ]);
     let mut levels: Vec<Level> = executions
         .iter()
         .map(|execution| Level::new(format!("random graphs, {}", execution.name())))
@@ -171,11 +128,11 @@ pub fn run(amount: Amount, progress: &dyn Fn(&str)) -> (Vec<Level>, BTreeMap<&'s
         for op in seen {
             *coverage.entry(op).or_default() += 1;
         }
-        for (execution, level) in executions.iter().zip(&mut levels) {
+        for (&execution, level) in executions.iter().zip(&mut levels) {
             let begin = Instant::now();
-            let outcome = case.run(*execution);
+            let outcome = case.run(execution);
             level.seconds += begin.elapsed().as_secs_f64();
-            record(level, &case, *execution, &standard, outcome);
+            record(level, &case, execution, &standard, outcome);
         }
         if index % stride == 0 && amount.compiled > 0 {
             match known::expected(&case, &IreeExecution) {
@@ -228,7 +185,7 @@ fn record(
         if let (Some(mut reason), Some(last)) =
             (fault(&small, execution), level.failures.last_mut())
         {
-            let passes = execution.name() == Passes.name();
+            let passes = execution.name() == Passes::together().name();
             if let Some(pass) = passes
                 .then(|| first_wrong(&small, &steps()).ok().flatten())
                 .flatten()

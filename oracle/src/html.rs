@@ -53,10 +53,13 @@ pub fn page(report: &Report) -> String {
     );
     findings(&mut page, report);
     executions(&mut page, report);
-    page.push_str("<h2>Error by depth, as a share of its budget</h2>");
-    legend(&mut page, report);
-    depth(&mut page, report);
+    if by_depth(report) {
+        page.push_str("<h2>Error by depth, as a share of its budget</h2>");
+        legend(&mut page, report);
+        depth(&mut page, report);
+    }
     page.push_str("<h2>Positions by the divergence of their next-token distribution</h2>");
+    legend(&mut page, report);
     histogram(&mut page, report);
     for execution in &report.executions {
         tables(&mut page, execution);
@@ -232,6 +235,12 @@ fn frame(page: &mut String, title: &str, labels: &[(f64, String)]) {
 /// The height of a share of the plot.
 fn place(share: f64) -> f64 {
     PLOT.1 - MARGIN.1 - share * (PLOT.1 - MARGIN.1 - 10.0)
+}
+
+/// Whether layers were measured. Those of an artifact cannot be seen.
+fn by_depth(report: &Report) -> bool {
+    let measured = report.executions.iter().flat_map(|e| &e.measurements);
+    measured.into_iter().any(|m| m.name.starts_with("hidden."))
 }
 
 fn depth(page: &mut String, report: &Report) {

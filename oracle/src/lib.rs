@@ -43,6 +43,7 @@ pub mod reduce;
 pub mod relations;
 pub mod repeats;
 pub mod report;
+pub mod rewritten;
 pub mod rows;
 pub mod standard;
 pub mod summary;

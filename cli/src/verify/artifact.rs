@@ -18,24 +18,6 @@ use std::path::Path;
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let path = &arguments.model;
-    let chosen =
-        arguments.prompt.is_some() || arguments.tokens.is_some() || arguments.text_file.is_some();
-    if arguments.source.is_none() && chosen {
-        let path = path.display();
-        let problem =
-            "without --source, an artifact is verified on the tokens that are stored in it";
-        return Err(Usage(format!("{path}: {problem}")).into());
-    }
-    if arguments.source.is_none() && arguments.level == Level::Tokens {
-        let path = path.display();
-        let problem =
-            "the level `tokens` needs the model that it was compiled from; name it with --source";
-        return Err(Usage(format!("{path}: {problem}")).into());
-    }
-    if arguments.kv_dtype.is_some() {
-        let problem = "an artifact's caches have the element type that it was compiled with";
-        return Err(Usage(format!("{}: {problem}", path.display())).into());
-    }
     let spinner = Spinner::new(format!("loading {}", path.display()));
     let artifact = Artifact::open(path)?;
     let source = match &arguments.source {
