@@ -340,6 +340,11 @@ pub fn formats(shape: &[usize]) -> Vec<WeightFormat> {
             }
         }));
     }
+    formats.extend([None, Some(8)].map(|zero| WeightFormat::Panels {
+        zero,
+        group: 32,
+        scale: DType::F16,
+    }));
     formats.extend([
         WeightFormat::MxFp4,
         WeightFormat::MxFp8,

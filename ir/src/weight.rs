@@ -2,6 +2,7 @@
 
 mod dequantize;
 mod format;
+pub mod panel;
 mod small_float;
 
 pub use dequantize::dequantize;

@@ -1,6 +1,7 @@
 //! A model as an artifact: a folder or file that a machine without a compiler can run.
 
 use crate::capacity::{self, most_tokens};
+use crate::panels;
 use crate::parent::{self, Order};
 use crate::parts::Parts;
 use crate::place::Place;
@@ -338,6 +339,10 @@ fn functions(
                 })
                 .map_err(model_error)?;
             graph.keep_caches_in(options.kv);
+            // A checkpoint has its weights row after row.
+            if options.reference.is_none() {
+                panels::arrange(&mut graph, &options.target);
+            }
             let outputs = graph.outputs.iter().map(|output| output.name.clone());
             let function = Function {
                 name: name.clone(),

@@ -23,6 +23,7 @@ mod error;
 mod host;
 mod library;
 pub mod memory;
+mod panels;
 mod parent;
 mod parts;
 mod place;

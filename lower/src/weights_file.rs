@@ -5,10 +5,12 @@
 //! size of a part leaves one, a tensor named `padding.N` fills it.
 
 use crate::CompileError;
+use crate::panels;
 use crate::parts::Parts;
 use mlxcel_frontend::artifact::{WEIGHTS, compiled_bits, parameter_names, widen_codes};
 use mlxcel_ir::weight::PartType;
-use mlxcel_ir::{DType, WeightDecl, WeightSource};
+use mlxcel_ir::weight::panel::PANEL;
+use mlxcel_ir::{DType, WeightDecl, WeightFormat, WeightSource};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::io::{BufWriter, Write};
@@ -22,16 +24,38 @@ struct Part<'a> {
     dtype: &'static str,
     shape: Vec<usize>,
     bytes: &'a [u8],
-    /// Bits of codes that are widened when they are written, and what they are widened to.
-    widened: Option<(usize, usize)>,
+    /// What is done to the bytes when they are written.
+    change: Change<'a>,
+}
+
+/// How the bytes of a part change when they are written.
+#[derive(Clone, Copy)]
+enum Change<'a> {
+    None,
+    /// Codes of so many bits take more.
+    Widen(usize, usize),
+    /// Rows of part `1` of the weight become panels.
+    Arrange(&'a WeightDecl, usize),
 }
 
 impl Part<'_> {
     /// Bytes in the file.
     fn len(&self) -> usize {
-        match self.widened {
-            None => self.bytes.len(),
-            Some((bits, wide)) => self.bytes.len() / bits * wide,
+        match self.change {
+            Change::Widen(bits, wide) => self.bytes.len() / bits * wide,
+            _ => self.bytes.len(),
+        }
+    }
+
+    /// Bytes that are changed and written together.
+    fn chunk(&self) -> usize {
+        match self.change {
+            Change::None => 1 << 22,
+            Change::Widen(bits, _) => bits << 19,
+            Change::Arrange(weight, _) => {
+                let rows = weight.shape.first().copied().unwrap_or(PANEL);
+                (self.bytes.len() / (rows / PANEL).max(1)).max(1)
+            }
         }
     }
 }
@@ -62,11 +86,13 @@ pub(crate) fn write(
         }
         let mut written = 0;
         for part in &parts {
-            let size = part.widened.map_or(8, |(bits, _)| bits) << 19;
-            for chunk in part.bytes.chunks(size) {
-                let chunk = match part.widened {
-                    None => Cow::Borrowed(chunk),
-                    Some((bits, wide)) => Cow::Owned(widen_codes(chunk, bits, wide)),
+            for chunk in part.bytes.chunks(part.chunk()) {
+                let chunk = match part.change {
+                    Change::None => Cow::Borrowed(chunk),
+                    Change::Widen(bits, wide) => Cow::Owned(widen_codes(chunk, bits, wide)),
+                    Change::Arrange(weight, index) => {
+                        Cow::Owned(panels::part(weight, index, chunk))
+                    }
                 };
                 hash.update(&chunk);
                 output.write_all(&chunk).map_err(file)?;
@@ -83,7 +109,7 @@ pub(crate) fn write(
 
 /// The tensors of the file.
 fn parts<'a>(
-    declared: &[WeightDecl],
+    declared: &'a [WeightDecl],
     source: &'a dyn WeightSource,
 ) -> Result<Vec<Part<'a>>, CompileError> {
     let mut parts = Vec::new();
@@ -109,10 +135,15 @@ fn parts<'a>(
         let code = weight.format.coded().map(|coded| coded.code);
         let sizes = code.map(|code| (code.bits(), compiled_bits(code)));
         let mut sizes = sizes.filter(|(bits, wide)| bits != wide);
-        for ((name, mut part), bytes) in names.into_iter().zip(weight.parts()).zip(slices) {
+        let parts_of = names.into_iter().zip(weight.parts()).zip(slices);
+        for (index, ((name, mut part), bytes)) in parts_of.enumerate() {
             // Values come first.
-            let widened = sizes.take();
-            if let (Some((bits, wide)), Some(words)) = (widened, part.shape.last_mut()) {
+            let change = match (sizes.take(), weight.format) {
+                (Some((bits, wide)), _) => Change::Widen(bits, wide),
+                (_, WeightFormat::Panels { .. }) => Change::Arrange(weight, index),
+                _ => Change::None,
+            };
+            if let (Change::Widen(bits, wide), Some(words)) = (change, part.shape.last_mut()) {
                 *words = *words * wide / bits;
             }
             if !bytes.is_empty() {
@@ -121,7 +152,7 @@ fn parts<'a>(
                     dtype: type_name(part.element),
                     shape: part.shape,
                     bytes,
-                    widened,
+                    change,
                 });
             }
         }
@@ -164,7 +195,7 @@ fn padded(parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
                 dtype: "U8",
                 shape: vec![gap],
                 bytes: &ZEROS[..gap],
-                widened: None,
+                change: Change::None,
             });
         }
     }
@@ -198,7 +229,7 @@ fn header(parts: &[Part<'_>]) -> String {
 mod tests {
     use super::*;
     use crate::Form;
-    use mlxcel_ir::{WeightData, WeightFormat};
+    use mlxcel_ir::WeightData;
 
     struct Source;
 

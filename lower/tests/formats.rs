@@ -65,6 +65,11 @@ fn formats() -> Vec<(WeightFormat, usize)> {
         group: 32,
         scale: DType::F16,
     };
+    let panels = |zero| WeightFormat::Panels {
+        zero,
+        group: 32,
+        scale: DType::F16,
+    };
     let float = |bits, group| WeightFormat::Float {
         bits,
         group,
@@ -81,6 +86,8 @@ fn formats() -> Vec<(WeightFormat, usize)> {
         (zero_point(4, 8), 96),
         (zero_point(5, 16), 96),
         (zero_point(8, 128), 96),
+        (panels(Some(8)), 96),
+        (panels(None), 96),
         (WeightFormat::MxFp4, 96),
         (WeightFormat::MxFp8, 96),
         (WeightFormat::NvFp4, 80),
@@ -94,7 +101,7 @@ fn formats() -> Vec<(WeightFormat, usize)> {
 }
 
 /// Rows of each weight: more than a block.
-const ROWS: usize = 140;
+const ROWS: usize = 144;
 
 fn spec(name: String, build: impl FnOnce(&mut Builder) -> ValueId) -> FunctionSpec {
     let mut builder = Builder::new(&name);

@@ -293,6 +293,14 @@ fn matrices(cases: &mut Cases) {
         known.dedup();
         for format in known {
             for dtype in [DType::F32, DType::BF16] {
+                let panels = format.in_panels(&[32, width]).into_iter();
+                for (format, rows) in panels.flat_map(|format| [1, 3, 7].map(|rows| (format, rows)))
+                {
+                    cases.add(&[("x", dtype, &[1, rows, width])], |b, x| {
+                        let w = weight(b, &[32, width], format);
+                        b.linear(x[0], w, None)
+                    });
+                }
                 for rows in [1, 2, 7, 33] {
                     for (outputs, bias) in [(7, false), (32, true)] {
                         cases.add(&[("x", dtype, &[1, rows, width])], |b, x| {

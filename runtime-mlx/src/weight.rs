@@ -2,8 +2,8 @@
 //! where it cannot.
 
 use crate::Error;
-use mlxcel_ir::weight::dequantize;
-use mlxcel_ir::{DType, Graph, WeightDecl, WeightFormat, WeightSource};
+use mlxcel_ir::weight::{dequantize, panel};
+use mlxcel_ir::{DType, Graph, WeightData, WeightDecl, WeightFormat, WeightSource};
 use mlxcel_mlx_sys::{Array, Binary, Dtype, Stream, eval, memory, ops};
 use std::sync::Arc;
 
@@ -47,6 +47,20 @@ pub(crate) fn dims(shape: &[usize]) -> Result<Vec<i32>, String> {
         .collect()
 }
 
+/// The parts of one weight, in memory of its own.
+struct Rows([Vec<u8>; 3]);
+
+impl WeightSource for Rows {
+    fn get(&self, _: &str) -> Option<WeightData<'_>> {
+        let [values, scales, biases] = &self.0;
+        Some(WeightData {
+            values,
+            scales,
+            biases,
+        })
+    }
+}
+
 /// Makes arrays of the weights of one source.
 pub(crate) struct Loader<'a> {
     pub(crate) source: &'a Arc<dyn WeightSource>,
@@ -75,7 +89,11 @@ impl Loader<'_> {
                 declaration.part_bytes()
             ));
         }
+        if let Some(format) = declaration.format.of_rows() {
+            return self.make_rows(declaration, format, data);
+        }
         match declaration.format {
+            WeightFormat::Panels { .. } => self.dense(declaration),
             WeightFormat::Dense(stored) => {
                 let array = self.array(data.values, &declaration.shape, stored)?;
                 Ok(Weight::Dense(self.float(array, stored)?))
@@ -119,6 +137,28 @@ impl Loader<'_> {
                 })
             }
         }
+    }
+
+    /// A weight of panels, from a copy of it in `format`, row after row.
+    fn make_rows(
+        &self,
+        declaration: &WeightDecl,
+        format: WeightFormat,
+        data: WeightData<'_>,
+    ) -> Result<Weight, String> {
+        let rows = declaration.elements() / declaration.shape.last().map_or(1, |&last| last.max(1));
+        let parts = [data.values, data.scales, data.biases];
+        let sizes = declaration.parts().map(|part| part.element.size());
+        let part = |index: usize| panel::part_to_rows(index, parts[index], sizes[index], rows);
+        let source: Arc<dyn WeightSource> = Arc::new(Rows([part(0), part(1), part(2)]));
+        let loader = Loader {
+            source: &source,
+            stream: self.stream,
+        };
+        loader.make(&WeightDecl {
+            format,
+            ..declaration.clone()
+        })
     }
 
     /// The numbers themselves, for forms that MLX does not know.

@@ -81,6 +81,15 @@ impl Parser<'_> {
                 scale: parameter(here, &word, &parameters, "scale")?,
             });
         }
+        if word == "panels4" {
+            let zero = parameters.iter().any(|(name, _)| name == "zero");
+            let zero = zero.then(|| parameter(here, &word, &parameters, "zero"));
+            return Ok(WeightFormat::Panels {
+                zero: zero.transpose()?,
+                group: parameter(here, &word, &parameters, "group")?,
+                scale: parameter(here, &word, &parameters, "scale")?,
+            });
+        }
         Ok(match (word.as_str(), bits("affine"), bits("kquant")) {
             ("mxfp4", ..) => WeightFormat::MxFp4,
             ("mxfp8", ..) => WeightFormat::MxFp8,
@@ -97,7 +106,7 @@ impl Parser<'_> {
             _ => {
                 return Err(here.error(format!(
                     "expected an element type, affine4(group = 64, scale = bf16), \
-                     zeropoint4(zero = 8, group = 32, scale = f16), float8(group = 64, scale = f32), fp8block(scale = f32), mxfp4, mxfp8, nvfp4 or kquant4, found `{word}`"
+                     zeropoint4(zero = 8, group = 32, scale = f16), panels4(zero = 8, group = 32, scale = f16), float8(group = 64, scale = f32), fp8block(scale = f32), mxfp4, mxfp8, nvfp4 or kquant4, found `{word}`"
                 )));
             }
         })

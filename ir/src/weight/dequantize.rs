@@ -1,6 +1,7 @@
 //! The numbers that stored codes stand for.
 
 use super::format::{FP8_BLOCK, SUPER_BLOCK};
+use super::panel;
 use super::{Code, Coded, Sides, WeightData, WeightDecl, WeightFormat, e2m1, e4m3, e8m0};
 use crate::DType;
 use crate::interpret::Float;
@@ -48,7 +49,14 @@ pub fn dequantize<F: Float>(
             let (scales, biases) = sides::<F>(&coded, data, row, rows, width)?;
             for (column, number) in numbers.iter_mut().enumerate() {
                 let group = column / coded.group;
-                let code = F::from_f64(code(coded.code, data.values, row * width + column));
+                let code = match coded.panels {
+                    true => {
+                        let (byte, shift) = panel::place(row, column, width);
+                        f64::from(data.values[byte] >> shift & 15)
+                    }
+                    false => code(coded.code, data.values, row * width + column),
+                };
+                let code = F::from_f64(code);
                 *number = scales[group] * code + biases[group];
             }
             Ok::<(), String>(())
@@ -81,6 +89,13 @@ fn sides<F: Float>(
     let groups = width.div_ceil(coded.group);
     let zeros = || vec![F::from_f64(0.0); groups];
     let floats = |part: &[u8], row: usize, count: usize, dtype: DType| {
+        if coded.panels {
+            let sides = (0..count).map(|group| {
+                let at = panel::side(row, group, count) * dtype.size();
+                &part[at..at + dtype.size()]
+            });
+            return read::<F>(dtype, &sides.collect::<Vec<_>>().concat());
+        }
         let size = count * dtype.size();
         read::<F>(dtype, &part[row * size..][..size])
     };

@@ -5,6 +5,7 @@
 //! differs is declared in one place, [`WeightFormat::coded`]; sizes of parts, the numbers
 //! ([`super::dequantize`]) and what runtimes do follow from it.
 
+use super::panel::PANEL;
 use crate::DType;
 use std::fmt;
 
@@ -40,6 +41,17 @@ pub enum WeightFormat {
         /// Numbers that share a scale.
         group: usize,
         /// Element type of the scales.
+        scale: DType,
+    },
+    /// Codes of four bits as those of [`WeightFormat::Affine`], or with a zero point as those of
+    /// [`WeightFormat::ZeroPoint`], with sixteen rows together as [`super::panel`] says: what
+    /// processors multiply fastest. Rows are a multiple of 16, groups of 32.
+    Panels {
+        /// The code that stands for 0; without one, groups have biases.
+        zero: Option<u8>,
+        /// Numbers that share a scale.
+        group: usize,
+        /// Element type of scales and biases.
         scale: DType,
     },
     /// OCP MXFP4: codes [`super::e2m1`], packed as those of four bits of [`WeightFormat::Affine`],
@@ -157,6 +169,8 @@ pub struct Coded {
     pub group: usize,
     /// Where scales and biases come from.
     pub sides: Sides,
+    /// Whether sixteen rows stand together ([`super::panel`]).
+    pub panels: bool,
 }
 
 /// A stored part of a weight: its element type and shape. An absent part has no elements.
@@ -196,6 +210,13 @@ impl WeightFormat {
                 let sides = Sides::ZeroPoint(scale, zero);
                 (Code::Unsigned(bits), words, group, sides)
             }
+            WeightFormat::Panels { zero, group, scale } => {
+                let sides = match zero {
+                    Some(zero) => Sides::ZeroPoint(scale, zero),
+                    None => Sides::Pairs(scale),
+                };
+                (Code::Unsigned(4), words, group, sides)
+            }
             WeightFormat::MxFp4 => (Code::E2M1, words, 32, Sides::E8M0),
             WeightFormat::MxFp8 => (Code::E4M3, words, 32, Sides::E8M0),
             WeightFormat::NvFp4 => (Code::E2M1, words, 16, Sides::E4M3),
@@ -221,6 +242,55 @@ impl WeightFormat {
             stored,
             group,
             sides,
+            panels: matches!(self, WeightFormat::Panels { .. }),
+        })
+    }
+
+    /// The format with the same codes and sides, sixteen rows together, if there is one for a weight of
+    /// `shape`.
+    pub fn in_panels(self, shape: &[usize]) -> Option<WeightFormat> {
+        let panels = match self {
+            WeightFormat::Affine {
+                bits: 4,
+                group,
+                scale,
+            } => WeightFormat::Panels {
+                zero: None,
+                group,
+                scale,
+            },
+            WeightFormat::ZeroPoint {
+                bits: 4,
+                zero,
+                group,
+                scale,
+            } => WeightFormat::Panels {
+                zero: Some(zero),
+                group,
+                scale,
+            },
+            _ => return None,
+        };
+        panels.check(shape).is_ok().then_some(panels)
+    }
+
+    /// The format with the same codes and sides row after row, where rows stand together.
+    pub fn of_rows(self) -> Option<WeightFormat> {
+        let WeightFormat::Panels { zero, group, scale } = self else {
+            return None;
+        };
+        Some(match zero {
+            Some(zero) => WeightFormat::ZeroPoint {
+                bits: 4,
+                zero,
+                group,
+                scale,
+            },
+            None => WeightFormat::Affine {
+                bits: 4,
+                group,
+                scale,
+            },
         })
     }
 
@@ -288,6 +358,16 @@ impl WeightFormat {
                 )?;
                 scale
             }
+            WeightFormat::Panels { group, scale, .. } => {
+                let rows = shape.iter().rev().nth(1).copied().unwrap_or(0);
+                require(
+                    rows > 0 && rows.is_multiple_of(PANEL) && group.is_multiple_of(32),
+                    format!(
+                        "rows must be a multiple of {PANEL} and groups of 32, are {rows} and {group}"
+                    ),
+                )?;
+                scale
+            }
             WeightFormat::Float { bits, scale, .. } => {
                 let reason = format!("bits must be 4 or 8, are {bits}");
                 require(matches!(bits, 4 | 8), reason)?;
@@ -313,7 +393,12 @@ impl WeightFormat {
             scale.is_float(),
             format!("the scale must be of a floating-point type, is {scale}"),
         )?;
-        if let WeightFormat::ZeroPoint { bits, zero, .. } = self {
+        let zero = match self {
+            WeightFormat::ZeroPoint { bits, zero, .. } => Some((bits, zero)),
+            WeightFormat::Panels { zero, .. } => zero.map(|zero| (4, zero)),
+            _ => None,
+        };
+        if let Some((bits, zero)) = zero {
             require(
                 u32::from(zero) < 1 << bits,
                 format!("the zero point must be a code of {bits} bits, is {zero}"),
@@ -358,6 +443,13 @@ impl fmt::Display for WeightFormat {
             ),
             WeightFormat::Float { bits, group, scale } => {
                 write!(f, "float{bits}(group = {group}, scale = {scale})")
+            }
+            WeightFormat::Panels { zero, group, scale } => {
+                f.write_str("panels4(")?;
+                if let Some(zero) = zero {
+                    write!(f, "zero = {zero}, ")?;
+                }
+                write!(f, "group = {group}, scale = {scale})")
             }
             WeightFormat::MxFp4 => f.write_str("mxfp4"),
             WeightFormat::MxFp8 => f.write_str("mxfp8"),

@@ -15,9 +15,13 @@ use melior::ir::block::BlockLike;
 use melior::ir::operation::OperationBuilder;
 use melior::ir::{Attribute, Identifier, Location, Module};
 use mlxcel_frontend::artifact::{PARAMETER_SCOPE, compiled_bits, parameter_names};
+use mlxcel_ir::weight::panel::PANEL;
 use mlxcel_ir::weight::{FP8_BLOCK, PartType, Sides};
-use mlxcel_ir::{WeightDecl, WeightFormat};
+use mlxcel_ir::{DType, WeightDecl, WeightFormat};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Codes of four bits in a word.
+const PER_WORD: usize = 8;
 
 /// The globals of a module by symbol, each with its parameter and type.
 #[derive(Default)]
@@ -133,7 +137,14 @@ fn part_kinds(weight: &WeightDecl) -> Emitted<Vec<Kind>> {
         };
         Kind::new(element, shape)
     });
-    let codes = Kind::new(element, [count, width / group, group]);
+    let codes = match coded.panels {
+        true => Kind::new(Element::I32, [count / PANEL, width / PER_WORD, PANEL]),
+        false => Kind::new(element, [count, width / group, group]),
+    };
+    let sides = sides.map(|side| match (coded.panels, side.elements()) {
+        (true, 1..) => Kind::new(side.element, [count / PANEL, width / group, PANEL]),
+        _ => side,
+    });
     let sides = sides.into_iter().filter(|side| side.elements() > 0);
     Ok(std::iter::once(codes).chain(sides).collect())
 }
@@ -171,6 +182,18 @@ impl<'c, 'a> Operations<'c, 'a> {
         let Some(coded) = weight.format.coded() else {
             return Ok(Stored::Dense(values));
         };
+        if coded.panels {
+            let codes = self.rows_of_words(&values)?;
+            let mut sides = parts.map(|side| self.rows_of_panels(&side));
+            let width = codes.shape()[1];
+            let shape = [codes.shape()[0], width / coded.group, coded.group];
+            return Ok(Stored::Coded(Codes {
+                coded,
+                codes: self.reshape(&codes, &shape)?,
+                scales: sides.next().ok_or("codes have scales")??,
+                biases: sides.next().transpose()?,
+            }));
+        }
         let unsigned = match values.element() {
             Element::I4 => Element::U4,
             _ => Element::U8,
@@ -181,6 +204,30 @@ impl<'c, 'a> Operations<'c, 'a> {
             scales: parts.next().ok_or("codes have scales")?,
             biases: parts.next(),
         }))
+    }
+
+    /// `x[panels, columns, rows]` as `[N, columns]`.
+    fn rows_of_panels(&self, x: &Tensor<'c, 'a>) -> Emitted<Tensor<'c, 'a>> {
+        let &[panels, columns, rows] = x.shape() else {
+            return Err("panels have three dimensions".into());
+        };
+        let turned = self.transpose(x, &[0, 2, 1])?;
+        self.reshape(&turned, &[panels * rows, columns])
+    }
+
+    /// The codes `u32[N, K]` in the words of panels ([`mlxcel_ir::weight::panel`]).
+    fn rows_of_words(&self, words: &Tensor<'c, 'a>) -> Emitted<Tensor<'c, 'a>> {
+        let words = self.bitcast(&self.rows_of_panels(words)?, Element::U32)?;
+        let &[rows, columns] = words.shape() else {
+            return Err("rows have two dimensions".into());
+        };
+        let kind = Kind::new(Element::U32, [rows, columns, PER_WORD]);
+        let shifts = self.table(&[0.0, 8.0, 16.0, 24.0, 4.0, 12.0, 20.0, 28.0], DType::U32)?;
+        let shifts = self.broadcast(&shifts, &kind.shape, &[2])?;
+        let words = self.broadcast(&words, &kind.shape, &[0, 1])?;
+        let shifted = self.map("shift_right_logical", &[&words, &shifts])?;
+        let codes = self.map("and", &[&shifted, &self.splat(15.0, kind)?])?;
+        self.reshape(&codes, &[rows, columns * PER_WORD])
     }
 
     /// The stored parts of a weight: values, scales and biases, as far as there are any.
@@ -296,6 +343,9 @@ impl<'c, 'a> Operations<'c, 'a> {
         stored: &Codes<'c, 'a>,
         indices: &Tensor<'c, 'a>,
     ) -> Emitted<Tensor<'c, 'a>> {
+        if stored.coded.panels {
+            return self.barrier(&self.gather(&stored.codes, indices)?);
+        }
         let bits = match stored.codes.element() {
             Element::U4 => 4,
             _ => 8,

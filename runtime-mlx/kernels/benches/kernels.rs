@@ -33,10 +33,11 @@ struct Stored {
     codes: Vec<u8>,
     scales: Vec<u8>,
     biases: Vec<u8>,
+    panels: bool,
 }
 
 impl Stored {
-    fn new(rows: usize, columns: usize, bits: u8) -> Stored {
+    fn new(rows: usize, columns: usize, bits: u8, panels: bool) -> Stored {
         let groups = rows * columns / GROUP;
         let mut state = 12345u32;
         let codes = (0..rows * columns * usize::from(bits) / 8).map(|_| {
@@ -51,6 +52,7 @@ impl Stored {
             // 2^-9 and -2^-6 in binary16.
             scales: [0x00, 0x18].repeat(groups),
             biases: [0x00, 0xa4].repeat(groups),
+            panels,
         }
     }
 
@@ -64,10 +66,17 @@ impl Stored {
         let declaration = WeightDecl {
             name: "weight".into(),
             shape: vec![rows, columns],
-            format: WeightFormat::Affine {
-                bits: self.bits,
-                group: GROUP,
-                scale: DType::F16,
+            format: match self.panels {
+                true => WeightFormat::Panels {
+                    zero: None,
+                    group: GROUP,
+                    scale: DType::F16,
+                },
+                false => WeightFormat::Affine {
+                    bits: self.bits,
+                    group: GROUP,
+                    scale: DType::F16,
+                },
             },
         };
         let matrix = Matrix::new(&declaration, data)?;
@@ -81,7 +90,8 @@ struct Model {
 }
 
 impl Model {
-    fn new() -> Model {
+    /// With 4-bit codes in rows or in panels.
+    fn new(panels: bool) -> Model {
         let shapes = [
             (WIDTH, WIDTH),
             (CACHED, WIDTH),
@@ -91,10 +101,10 @@ impl Model {
             (WIDE, WIDTH),
             (WIDTH, WIDE),
         ];
-        let layer = |_| shapes.map(|(rows, columns)| Stored::new(rows, columns, 4));
+        let layer = |_| shapes.map(|(rows, columns)| Stored::new(rows, columns, 4, panels));
         Model {
             layers: (0..LAYERS).map(layer).collect(),
-            head: Stored::new(VOCABULARY, WIDTH, 8),
+            head: Stored::new(VOCABULARY, WIDTH, 8, false),
         }
     }
 
@@ -176,7 +186,8 @@ fn bandwidth(pool: &Pool, bytes: usize) -> Result<f64, Failure> {
 }
 
 fn linears(pool: &Pool) -> Result<(), Failure> {
-    let model = Model::new();
+    let model = Model::new(false);
+    let panels = Model::new(true);
     let most = 512;
     let mut space = Space {
         x: (0..most * WIDTH)
@@ -202,20 +213,24 @@ fn linears(pool: &Pool) -> Result<(), Failure> {
     for rows in [1, 2, 4] {
         let times = time(30, || model.body(pool, rows, &mut space))?;
         report("blocks", rows, model.body_bytes(), times);
+        let times = time(30, || panels.body(pool, rows, &mut space))?;
+        report("blocks of panels", rows, model.body_bytes(), times);
         let x = &space.x[..rows * WIDTH];
         let logits = &mut space.logits[..rows * VOCABULARY];
         let head = model.head.layer()?;
         let times = time(30, || Ok(linear(pool, x, head, None, logits)?))?;
         report("head", rows, head_bytes, times);
     }
-    let [layer, ..] = &model.layers[0];
-    let bytes = layer.codes.len() + 2 * layer.scales.len();
-    let layer = layer.layer()?;
-    for rows in [1, 2, 4] {
-        let x = &space.x[..rows * WIDTH];
-        let out = &mut space.a[..rows * WIDTH];
-        let times = time(100, || Ok(linear(pool, x, layer, None, out)?))?;
-        report("one cached matrix", rows, bytes, times);
+    for (name, model) in [("one cached matrix", &model), ("one of panels", &panels)] {
+        let [layer, ..] = &model.layers[0];
+        let bytes = layer.codes.len() + 2 * layer.scales.len();
+        let layer = layer.layer()?;
+        for rows in [1, 2, 4] {
+            let x = &space.x[..rows * WIDTH];
+            let out = &mut space.a[..rows * WIDTH];
+            let times = time(100, || Ok(linear(pool, x, layer, None, out)?))?;
+            report(name, rows, bytes, times);
+        }
     }
     let numbers: usize = model
         .layers
@@ -225,6 +240,8 @@ fn linears(pool: &Pool) -> Result<(), Failure> {
         .sum();
     for rows in [8, 16, 32, 128] {
         let [median, least] = time(5, || model.body(pool, rows, &mut space))?;
+        let of_panels = time(5, || panels.body(pool, rows, &mut space))?;
+        println!("blocks of panels x {rows}: {:.1} ms least", of_panels[1]);
         println!(
             "blocks x {rows}: {median:.1} ms median, {least:.1} ms least, {:.1} GFLOP/s, {:.0} rows/s",
             2.0 * (numbers * rows) as f64 / least / 1e6,

@@ -1,7 +1,7 @@
 //! Linear layers of which each token takes some of many.
 
 use crate::input::Input;
-use crate::linear::{Linear, Target, grain, lanes, product, row_range};
+use crate::linear::{Linear, Target, grain, prepared, product, row_range};
 use crate::{Error, Matrix, Pool, error};
 use std::cell::RefCell;
 
@@ -100,8 +100,8 @@ pub fn expert_linear(
         to: products.as_mut_ptr(),
         stride: width,
     };
-    let lanes = lanes(pool, [&matrix]);
-    let result = Input::with_each(lanes, &packed, &sizes, columns, |inputs| {
+    let prepared = prepared(pool, [&matrix]);
+    let result = Input::with_each(prepared, &packed, &sizes, columns, |inputs| {
         pool.ranges(items, 1, |range| {
             for item in range {
                 let number = groups.partition_point(|group| group.item <= item) - 1;

@@ -12,7 +12,7 @@ pub enum Form {
     Portable,
     /// x86-64 with AVX2, FMA and F16C.
     Avx2,
-    /// x86-64 with AVX-512 F, BW, DQ and VL.
+    /// x86-64 with AVX-512 F, BW, DQ, VL and VNNI.
     Avx512,
 }
 
@@ -37,6 +37,7 @@ impl Form {
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512vnni")
             }
             #[cfg(not(target_arch = "x86_64"))]
             _ => false,

@@ -4,6 +4,7 @@ use crate::dot::{AHEAD, Rows, dot, dot_pairs};
 use crate::input::Input;
 use crate::linear::{Target, put_scratch, take_scratch};
 use crate::matrix::{Coded, Element, FLOAT, Format, Matrix, STEP, bits, for_code};
+use crate::panel;
 use crate::simd::{Kernel, Simd};
 use crate::widen::{load, one};
 use std::ops::Range;
@@ -35,6 +36,15 @@ impl Kernel for Gemv<'_> {
                     Element::F16 => self.dense::<S, { Element::F16 as u8 }>(),
                     _ => self.dense::<S, { Element::BF16 as u8 }>(),
                 },
+                Format::Coded(coded) if coded.panels => {
+                    let Gemv {
+                        matrix,
+                        input,
+                        range,
+                        target,
+                    } = self;
+                    panel::product::<S>(matrix, coded, input, range, target);
+                }
                 Format::Coded(coded) => {
                     for_code!(coded.code, CODE => self.coded::<S, CODE>(coded))
                 }

@@ -1,7 +1,9 @@
 //! The left-hand side of a product, prepared once for all threads.
 
-use crate::Error;
+use crate::digits::{COLUMNS, Digits, split};
+use crate::linear::GEMV_ROWS;
 use crate::matrix::STEP;
+use crate::{Error, Form, simd};
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -17,10 +19,22 @@ pub(crate) struct Input<'a> {
     /// Of a single row, what bytes of two 4-bit codes are multiplied with, if asked for; see
     /// [`pair`]. Otherwise empty.
     pub(crate) pairs: &'a [f32],
+    /// Of a few rows, their digits, row after row, if asked for; otherwise empty.
+    pub(crate) digits: &'a [Digits],
+}
+
+/// What an input holds beside its rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prepared {
+    /// The form of the kernels that read it.
+    pub(crate) form: Form,
+    pub(crate) pairs: bool,
+    pub(crate) digits: bool,
 }
 
 thread_local! {
     static SPACE: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    static DIGITS: RefCell<Vec<Digits>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Where the parts of an input lie.
@@ -31,13 +45,14 @@ struct Extent {
     padded: Range<usize>,
     sums: Range<usize>,
     pairs: Range<usize>,
+    /// In the digits.
+    digits: Range<usize>,
 }
 
 impl Input<'_> {
-    /// Prepares `x[rows, columns]` and hands it to `body`; with `lanes`, also pairs for vectors of
-    /// that many numbers.
+    /// Prepares `x[rows, columns]` and hands it to `body`.
     pub(crate) fn with(
-        lanes: Option<usize>,
+        prepared: Prepared,
         x: &[f32],
         rows: usize,
         columns: usize,
@@ -45,14 +60,14 @@ impl Input<'_> {
     ) -> Result<(), Error> {
         match rows {
             0 => Ok(()),
-            _ => Self::with_each(lanes, x, &[rows], columns, |inputs| body(&inputs[0])),
+            _ => Self::with_each(prepared, x, &[rows], columns, |inputs| body(&inputs[0])),
         }
     }
 
     /// The same for several inputs, which have `sizes` of the rows of x one after the other, none of
     /// them 0.
     pub(crate) fn with_each(
-        lanes: Option<usize>,
+        prepared: Prepared,
         x: &[f32],
         sizes: &[usize],
         columns: usize,
@@ -61,12 +76,26 @@ impl Input<'_> {
         let stride = columns.next_multiple_of(STEP);
         let mut space = SPACE.take();
         space.clear();
+        let mut digits = DIGITS.take();
+        digits.clear();
         let mut extents = Vec::with_capacity(sizes.len());
         let mut end = 0;
         for &rows in sizes {
             let first = end;
             end += rows * columns;
-            extents.push(extent(lanes, x, first..end, [columns, stride], &mut space));
+            let mut extent = extent(prepared, x, first..end, [columns, stride], &mut space);
+            if prepared.digits && rows <= GEMV_ROWS {
+                let before = digits.len();
+                digits.resize(before + rows * columns.div_ceil(COLUMNS), Digits::default());
+                split(
+                    prepared.form,
+                    &x[first..end],
+                    columns,
+                    &mut digits[before..],
+                );
+                extent.digits = before..digits.len();
+            }
+            extents.push(extent);
         }
         let inputs: Vec<Input<'_>> = extents
             .into_iter()
@@ -80,17 +109,19 @@ impl Input<'_> {
                 stride,
                 sums: &space[extent.sums],
                 pairs: &space[extent.pairs],
+                digits: &digits[extent.digits],
             })
             .collect();
         let result = body(&inputs);
         SPACE.set(space);
+        DIGITS.set(digits);
         result
     }
 }
 
 /// Adds what is made of the numbers `range` of x to `space`.
 fn extent(
-    lanes: Option<usize>,
+    prepared: Prepared,
     x: &[f32],
     range: Range<usize>,
     [columns, stride]: [usize; 2],
@@ -125,7 +156,8 @@ fn extent(
         }
     }
     let sums = padded.end..space.len();
-    if let (true, Some(lanes)) = (one, lanes) {
+    if one && prepared.pairs {
+        let lanes = simd::lanes(prepared.form);
         space.resize(sums.end + stride, 0.0);
         let (before, pairs) = space.split_at_mut(sums.end);
         let x = if padded.is_empty() {
@@ -140,6 +172,7 @@ fn extent(
         padded,
         pairs: sums.end..space.len(),
         sums,
+        digits: 0..0,
     }
 }
 

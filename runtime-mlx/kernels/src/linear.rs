@@ -3,10 +3,11 @@
 use crate::activation::gate;
 use crate::gemm::Gemm;
 use crate::gemv::Gemv;
-use crate::input::Input;
+use crate::input::{Input, Prepared};
 use crate::matrix::{Coded, Format};
 use crate::{Error, Matrix, Pool, error, simd};
 use mlxcel_ir::Activation;
+use mlxcel_ir::weight::panel::PANEL;
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -83,8 +84,8 @@ pub fn linear_group(
         let to = out.as_mut_ptr();
         parts.push((first, grain, layer, Target { to, stride }));
     }
-    let lanes = lanes(pool, layers.iter().map(|layer| &layer.matrix));
-    Input::with(lanes, x, rows, columns, |input| {
+    let prepared = prepared(pool, layers.iter().map(|layer| &layer.matrix));
+    Input::with(prepared, x, rows, columns, |input| {
         pool.ranges(end, 1, |range| {
             for item in range {
                 let part = parts.partition_point(|(first, ..)| *first <= item) - 1;
@@ -122,8 +123,8 @@ pub fn linear(
         to: out.as_mut_ptr(),
         stride: width,
     };
-    let lanes = lanes(pool, [&layer.matrix]);
-    Input::with(lanes, x, rows, columns, |input| {
+    let prepared = prepared(pool, [&layer.matrix]);
+    Input::with(prepared, x, rows, columns, |input| {
         pool.ranges(width.div_ceil(grain), 1, |range| {
             for item in range {
                 let range = row_range(item, grain, width);
@@ -164,8 +165,8 @@ pub fn gated_linear(
         to: out.as_mut_ptr(),
         stride: width,
     };
-    let lanes = lanes(pool, [&gate_layer.matrix, &up_layer.matrix]);
-    Input::with(lanes, x, rows, columns, |input| {
+    let prepared = prepared(pool, [&gate_layer.matrix, &up_layer.matrix]);
+    Input::with(prepared, x, rows, columns, |input| {
         pool.ranges(width.div_ceil(grain), 1, |range| {
             for item in range {
                 let range = row_range(item, grain, width);
@@ -254,15 +255,24 @@ pub(crate) fn put_scratch(space: Vec<f32>) {
     });
 }
 
-/// The size of vectors for which the input must hold pairs: if a matrix has 4-bit codes.
-pub(crate) fn lanes<'a>(
+/// What an input must hold beside its rows for products with `matrices`.
+pub(crate) fn prepared<'a>(
     pool: &Pool,
     matrices: impl IntoIterator<Item = &'a Matrix<'a>>,
-) -> Option<usize> {
-    let mut matrices = matrices.into_iter();
-    let wanted =
-        matrices.any(|matrix| matches!(matrix.format, Format::Coded(Coded { code: 4, .. })));
-    wanted.then(|| simd::lanes(pool.form()))
+) -> Prepared {
+    let mut prepared = Prepared {
+        form: pool.form(),
+        pairs: false,
+        digits: false,
+    };
+    for matrix in matrices {
+        match matrix.format {
+            Format::Coded(Coded { panels: true, .. }) => prepared.digits = true,
+            Format::Coded(Coded { code: 4, .. }) => prepared.pairs = true,
+            _ => {}
+        }
+    }
+    prepared
 }
 
 fn row_count(x: &[f32], columns: usize) -> Result<usize, Error> {
@@ -282,12 +292,12 @@ fn check(layer: &Linear<'_>, columns: usize) -> Result<(), Error> {
 /// Rows of the matrix in one claim: a multiple of every form's block.
 pub(crate) fn grain(pool: &Pool, matrix: &Matrix<'_>, rows: usize) -> usize {
     if rows > GEMV_ROWS {
-        return 24;
+        return 48;
     }
     let row = (matrix.bytes() / matrix.rows).max(1);
     let [least, most] = GRAIN_BYTES;
     let bytes = (matrix.bytes() / (pool.threads() * CLAIMS)).clamp(least, most);
-    (bytes / row).next_multiple_of(8).max(8)
+    (bytes / row).next_multiple_of(PANEL).max(PANEL)
 }
 
 pub(crate) fn row_range(item: usize, grain: usize, rows: usize) -> Range<usize> {

@@ -45,6 +45,8 @@ pub(crate) struct Coded<'a> {
     /// Numbers that share a scale and a bias: a multiple of [`STEP`] that divides the columns.
     pub(crate) group: usize,
     pub(crate) codes: &'a [u8],
+    /// Whether sixteen rows stand together ([`mlxcel_ir::weight::panel`]).
+    pub(crate) panels: bool,
     pub(crate) sides: Sides<'a>,
 }
 
@@ -194,6 +196,7 @@ impl<'a> Matrix<'a> {
                 code,
                 group,
                 codes: data.values,
+                panels: coded.panels,
                 sides: Sides::new(&coded, group, declared, data)?,
             }),
         })

@@ -43,6 +43,12 @@ pub(crate) trait Simd: Copy {
     unsafe fn codes<const CODE: usize>(from: *const u8, unit: usize) -> Self::V;
     /// Of `LANES` bytes at `from`, the lower four bits and the whole bytes.
     unsafe fn nibbles(from: *const u8) -> (Self::V, Self::V);
+    /// The product of 16 rows and 32 columns of a panel's codes with numbers of [`crate::digits::PLACES`] digits each, at
+    /// `digits` ([`crate::digits`]), with `start` added to the sum of each digit's products. Lanes are
+    /// rows; the second vector counts only where [`Simd::UNITS`] is 2.
+    unsafe fn panel(codes: *const u8, digits: *const i8, start: *const i32) -> [Self::V; 2];
+    /// Of 16 codes in two words of a panel, at `from` and 64 bytes on, the numbers of vector `unit`.
+    unsafe fn panel_row(from: *const u8, unit: usize) -> Self::V;
     /// Writes `LANES` numbers.
     unsafe fn store(to: *mut f32, value: Self::V);
     unsafe fn add(a: Self::V, b: Self::V) -> Self::V;
@@ -121,7 +127,7 @@ unsafe fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
     // SAFETY: this function has the instruction set; the rest is the caller's promise.
     unsafe { kernel.run::<avx512::Avx512>() }

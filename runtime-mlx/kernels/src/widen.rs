@@ -1,6 +1,7 @@
 //! Stored numbers as `f32`: dense elements, scales and biases, and dequantised rows.
 
 use crate::matrix::{Coded, Element, FLOAT, Format, Matrix, STEP, bits, for_code};
+use crate::panel;
 use crate::simd::Simd;
 use half::{bf16, f16};
 use mlxcel_ir::weight::{e4m3, e8m0};
@@ -122,11 +123,15 @@ pub(crate) unsafe fn row<S: Simd>(
                 let offset = (row * matrix.columns + first) * element.size();
                 widen::<S>(element, values.as_ptr().add(offset), count, to);
             }
+            Format::Coded(coded) if coded.panels => {
+                panel::row::<S>(matrix, coded, row, first, count, to)
+            }
             Format::Coded(Coded {
                 code,
                 group,
                 codes,
                 sides,
+                ..
             }) => {
                 let (groups, row_groups) = (count / group, matrix.columns / group);
                 let offsets = scratch.add(groups);

@@ -85,6 +85,59 @@ fn blocks_of_rows() {
 }
 
 #[test]
+fn panels_of_rows() {
+    let mut random = Random(7);
+    let pools = pools();
+    for (width, columns, group) in [(16, 32, 32), (48, 96, 32), (304, 384, 128), (32, 1088, 64)] {
+        for scale in [DType::F32, DType::F16, DType::BF16] {
+            for zero in [None, Some(0), Some(8)] {
+                let format = WeightFormat::Panels { zero, group, scale };
+                let weight = Weight::random(width, columns, format, &mut random);
+                for pool in &pools {
+                    for rows in [1, 2, 3, 4, 5, 11] {
+                        check(pool, &weight, rows, &mut random);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Numbers of x that differ much in size, are none, or are not finite.
+#[test]
+fn digits_of_extreme_numbers() {
+    let mut random = Random(8);
+    let format = WeightFormat::Panels {
+        zero: Some(8),
+        group: 32,
+        scale: DType::F32,
+    };
+    let weight = Weight::random(16, 64, format, &mut random);
+    let matrix = Matrix::new(&weight.declaration, weight.data()).expect("a valid weight");
+    let check = |x: &dyn Fn(usize) -> f32, within: f64| {
+        let x: Vec<f32> = (0..64).map(x).collect();
+        for pool in &pools() {
+            let mut out = vec![0.0; 16];
+            let layer = Linear { matrix, bias: None };
+            linear_group(pool, &x, &[layer], &mut [&mut out]).expect("fitting slices");
+            if within.is_nan() {
+                assert!(out.iter().all(|number| number.is_nan()), "{out:?}");
+                continue;
+            }
+            let error = error_against(&out, &weight.product(&x), &weight.sizes(&x));
+            assert!(error <= within, "{error:e} in {}", pool.form());
+        }
+    };
+    check(&|_| 0.0, 0.0);
+    check(&|i| 2f32.powi(i as i32), 2e-6);
+    check(&|i| if i % 2 == 0 { 3e35 } else { -1e30 }, 2e-6);
+    check(&|i| (i as f32 - 31.5) * 1e-25, 2e-6);
+    for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        check(&|i| if i == 40 { odd } else { 1.0 }, f64::NAN);
+    }
+}
+
+#[test]
 fn odd_dense_shapes() {
     let mut random = Random(2);
     for columns in [1, 2, 7, 15, 17, 33, 1025] {

@@ -1,6 +1,7 @@
 //! Vectors of eight numbers with AVX2, FMA and F16C.
 
 use super::Simd;
+use crate::digits::PLACES;
 use crate::matrix::{E2M1, E4M3, bits as width};
 use std::arch::x86_64::*;
 
@@ -120,6 +121,48 @@ impl Simd for Avx2 {
             let bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast()));
             let low = _mm256_and_si256(bytes, _mm256_set1_epi32(15));
             (_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(bytes))
+        }
+    }
+    #[inline(always)]
+    unsafe fn panel(codes: *const u8, digits: *const i8, start: *const i32) -> [__m256; 2] {
+        unsafe {
+            let mask = _mm256_set1_epi8(15);
+            let ones = _mm256_set1_epi16(1);
+            let mut numbers = [_mm256_setzero_ps(); 2];
+            for (unit, numbers) in numbers.iter_mut().enumerate() {
+                // Eight products of pairs stay below 2^15: a pair is at most 2 * 15 * 128.
+                let mut sums = [_mm256_setzero_si256(); PLACES];
+                for word in 0..4 {
+                    let bytes = _mm256_loadu_si256(codes.add(64 * word + 32 * unit).cast());
+                    let low = _mm256_and_si256(bytes, mask);
+                    let high = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), mask);
+                    for (place, sum) in sums.iter_mut().enumerate() {
+                        let digits = digits.add(32 * place + 8 * word).cast::<i32>();
+                        let first = _mm256_set1_epi32(digits.read_unaligned());
+                        let second = _mm256_set1_epi32(digits.add(1).read_unaligned());
+                        *sum = _mm256_add_epi16(*sum, _mm256_maddubs_epi16(low, first));
+                        *sum = _mm256_add_epi16(*sum, _mm256_maddubs_epi16(high, second));
+                    }
+                }
+                let mut base = 1.0;
+                for (place, sum) in sums.into_iter().enumerate() {
+                    let start = _mm256_set1_epi32(start.add(place).read());
+                    let sum = _mm256_add_epi32(_mm256_madd_epi16(sum, ones), start);
+                    let sum = _mm256_cvtepi32_ps(sum);
+                    *numbers = _mm256_fmadd_ps(sum, _mm256_set1_ps(base), *numbers);
+                    base *= 256.0;
+                }
+            }
+            numbers
+        }
+    }
+    #[inline(always)]
+    unsafe fn panel_row(from: *const u8, unit: usize) -> __m256 {
+        unsafe {
+            let bits = _mm256_set1_epi32(word(from.add(64 * unit)));
+            let shifts = _mm256_setr_epi32(0, 8, 16, 24, 4, 12, 20, 28);
+            let codes = _mm256_and_si256(_mm256_srlv_epi32(bits, shifts), _mm256_set1_epi32(15));
+            _mm256_cvtepi32_ps(codes)
         }
     }
     #[inline(always)]

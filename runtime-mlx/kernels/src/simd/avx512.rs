@@ -1,6 +1,7 @@
 //! Vectors of sixteen numbers with AVX-512.
 
 use super::Simd;
+use crate::digits::PLACES;
 use crate::matrix::{E2M1, E4M3, bits as width};
 use std::arch::x86_64::*;
 
@@ -148,6 +149,47 @@ impl Simd for Avx512 {
                 _mm512_permutexvar_ps(bytes, table),
                 _mm512_cvtepi32_ps(bytes),
             )
+        }
+    }
+    #[inline(always)]
+    unsafe fn panel(codes: *const u8, digits: *const i8, start: *const i32) -> [__m512; 2] {
+        unsafe {
+            let mask = _mm512_set1_epi8(15);
+            let mut sums = [_mm512_setzero_si512(); PLACES];
+            for (place, sum) in sums.iter_mut().enumerate() {
+                *sum = _mm512_set1_epi32(start.add(place).read());
+            }
+            for word in 0..4 {
+                let bytes = _mm512_loadu_si512(codes.add(64 * word).cast());
+                let low = _mm512_and_si512(bytes, mask);
+                let high = _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), mask);
+                for (place, sum) in sums.iter_mut().enumerate() {
+                    let digits = digits.add(32 * place + 8 * word).cast::<i32>();
+                    let first = _mm512_set1_epi32(digits.read_unaligned());
+                    let second = _mm512_set1_epi32(digits.add(1).read_unaligned());
+                    *sum = _mm512_dpbusd_epi32(*sum, low, first);
+                    *sum = _mm512_dpbusd_epi32(*sum, high, second);
+                }
+            }
+            let mut number = _mm512_setzero_ps();
+            let mut base = 1.0;
+            for sum in sums {
+                let sum = _mm512_cvtepi32_ps(sum);
+                number = _mm512_fmadd_ps(sum, _mm512_set1_ps(base), number);
+                base *= 256.0;
+            }
+            [number; 2]
+        }
+    }
+    #[inline(always)]
+    unsafe fn panel_row(from: *const u8, _unit: usize) -> __m512 {
+        unsafe {
+            let high = _mm512_set1_epi32(word(from.add(64)));
+            let bits = _mm512_mask_set1_epi32(high, 0x00ff, word(from));
+            let shifts =
+                _mm512_setr_epi32(0, 8, 16, 24, 4, 12, 20, 28, 0, 8, 16, 24, 4, 12, 20, 28);
+            let codes = _mm512_and_si512(_mm512_srlv_epi32(bits, shifts), _mm512_set1_epi32(15));
+            _mm512_cvtepi32_ps(codes)
         }
     }
     #[inline(always)]

@@ -1,6 +1,7 @@
 //! Vectors as arrays, which the compiler maps to whatever the target has.
 
 use super::Simd;
+use crate::digits::PLACES;
 use crate::matrix::{E2M1, E4M3, bits};
 use crate::widen::E4M3_NUMBERS;
 
@@ -39,6 +40,11 @@ fn fused(a: f32, b: f32, c: f32) -> f32 {
         a * b + c
     }
 }
+
+/// What the digits of each place count.
+const BASES: [f32; PLACES] = [1.0, 256.0, 65536.0, 16_777_216.0];
+/// The columns of a word of a panel, by the lane that they are to be in.
+const SHIFTS: [u32; LANES] = [0, 8, 16, 24, 4, 12, 20, 28];
 
 impl Simd for Portable {
     type V = V;
@@ -133,6 +139,39 @@ impl Simd for Portable {
             lanes!(i => i32::from(bytes[i] & 15) as f32),
             lanes!(i => i32::from(bytes[i]) as f32),
         )
+    }
+    #[inline(always)]
+    unsafe fn panel(codes: *const u8, digits: *const i8, start: *const i32) -> [V; 2] {
+        // SAFETY: the caller promises 256 bytes of codes, the digits and their starts.
+        let (codes, digits, start) = unsafe {
+            (
+                codes.cast::<[[[u8; 4]; 16]; 4]>().read(),
+                digits.cast::<[[[i8; 4]; 8]; PLACES]>().read(),
+                start.cast::<[i32; PLACES]>().read_unaligned(),
+            )
+        };
+        let mut numbers = [[0f32; LANES]; 2];
+        for row in 0..16 {
+            let mut total = 0f32;
+            for (place, digits) in digits.iter().enumerate() {
+                let mut sum = start[place];
+                for (words, digits) in codes.iter().zip(digits.chunks_exact(2)) {
+                    for (index, byte) in words[row].iter().enumerate() {
+                        sum += i32::from(byte & 15) * i32::from(digits[0][index]);
+                        sum += i32::from(byte >> 4) * i32::from(digits[1][index]);
+                    }
+                }
+                total += sum as f32 * BASES[place];
+            }
+            numbers[row / LANES][row % LANES] = total;
+        }
+        numbers
+    }
+    #[inline(always)]
+    unsafe fn panel_row(from: *const u8, unit: usize) -> V {
+        // SAFETY: the caller promises both words.
+        let word = unsafe { word(from.add(64 * unit)) };
+        lanes!(i => (word >> SHIFTS[i] & 15) as f32)
     }
     #[inline(always)]
     unsafe fn store(to: *mut f32, value: V) {
