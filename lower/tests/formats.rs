@@ -152,10 +152,14 @@ fn every_format_agrees_with_the_interpreter() {
             let weight = b.weight(weight.clone());
             b.embedding(tokens, weight).expect("an embedding")
         }));
-        // A stack of two matrices.
+        // A stack of two matrices, of whole panels where rows stand in them.
+        let height = match format {
+            WeightFormat::Panels { .. } => 16,
+            _ => 3,
+        };
         let stack = WeightDecl {
             name: format!("s.{index}"),
-            shape: vec![2, 3, width],
+            shape: vec![2, height, width],
             format,
         };
         made.add(&stack);
