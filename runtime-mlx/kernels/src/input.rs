@@ -1,7 +1,7 @@
 //! The left-hand side of a product, prepared once for all threads.
 
 use crate::digits::{COLUMNS, Digits, split};
-use crate::linear::GEMV_ROWS;
+use crate::linear::PANEL_ROWS;
 use crate::matrix::STEP;
 use crate::{Error, Form, simd};
 use std::cell::RefCell;
@@ -84,7 +84,7 @@ impl Input<'_> {
             let first = end;
             end += rows * columns;
             let mut extent = extent(prepared, x, first..end, [columns, stride], &mut space);
-            if prepared.digits && rows <= GEMV_ROWS {
+            if prepared.digits && rows <= PANEL_ROWS {
                 let before = digits.len();
                 digits.resize(before + rows * columns.div_ceil(COLUMNS), Digits::default());
                 split(

@@ -19,6 +19,8 @@ const GRAIN_BYTES: [usize; 2] = [12 << 10, 128 << 10];
 const CLAIMS: usize = 8;
 /// The most rows of x that are multiplied straight from the quantised weights.
 pub(crate) const GEMV_ROWS: usize = 4;
+/// The same for panels, whose products cost less than making numbers of their codes.
+pub(crate) const PANEL_ROWS: usize = 12;
 
 /// One linear layer.
 #[derive(Clone, Copy, Debug)]
@@ -209,7 +211,7 @@ pub(crate) unsafe fn product(
     let Linear { matrix, bias } = *layer;
     // SAFETY: passed on.
     unsafe {
-        if input.rows <= GEMV_ROWS {
+        if is_few(&matrix, input.rows) {
             let kernel = Gemv {
                 matrix: &matrix,
                 input,
@@ -289,9 +291,18 @@ fn check(layer: &Linear<'_>, columns: usize) -> Result<(), Error> {
     }
 }
 
+/// Whether `rows` rows of x are multiplied straight from the stored weights.
+fn is_few(matrix: &Matrix<'_>, rows: usize) -> bool {
+    let most = match matrix.format {
+        Format::Coded(Coded { panels: true, .. }) => PANEL_ROWS,
+        _ => GEMV_ROWS,
+    };
+    rows <= most
+}
+
 /// Rows of the matrix in one claim: a multiple of every form's block.
 pub(crate) fn grain(pool: &Pool, matrix: &Matrix<'_>, rows: usize) -> usize {
-    if rows > GEMV_ROWS {
+    if !is_few(matrix, rows) {
         return 48;
     }
     let row = (matrix.bytes() / matrix.rows).max(1);
