@@ -171,8 +171,7 @@ pub fn emit(model: &Model, options: &CompileOptions, product: Product) -> Result
         });
     }
     check_sizes(model, options)?;
-    let functions = functions(model, options)?;
-    let specs: Vec<FunctionSpec> = functions.into_iter().map(|(spec, _)| spec).collect();
+    let (specs, _) = functions(model, options)?;
     let cancelled = || options.cancel.load(Ordering::Relaxed);
     parent::emit(&options.order(&specs, &cancelled), product, output)
 }
@@ -188,8 +187,7 @@ pub fn compile(
 ) -> Result<Summary, CompileError> {
     let begin = Instant::now();
     check(model, options)?;
-    let functions = functions(model, options)?;
-    let specs: Vec<FunctionSpec> = functions.iter().map(|(spec, _)| spec.clone()).collect();
+    let (specs, functions) = functions(model, options)?;
     let text = match model.has_text() {
         true => model.text().map_err(model_error)?.files(),
         false => Vec::new(),
@@ -229,10 +227,6 @@ pub fn compile(
             },
         )?;
     }
-    let functions: Vec<Function> = functions
-        .into_iter()
-        .map(|(_, function)| function)
-        .collect();
     let names = functions.iter().map(|function| function.name.clone());
     let names = names.collect();
     let manifest = manifest(model, options, &compiled, functions, &specs, parts.list())?;
@@ -303,7 +297,7 @@ fn check_sizes(model: &Model, options: &CompileOptions) -> Result<(), CompileErr
 fn functions(
     model: &Model,
     options: &CompileOptions,
-) -> Result<Vec<(FunctionSpec, Function)>, CompileError> {
+) -> Result<(Vec<FunctionSpec>, Vec<Function>), CompileError> {
     let fits = |tokens: &usize| *tokens > 1 && *tokens <= options.context;
     let sorted = |sizes: &mut dyn Iterator<Item = usize>| {
         let sizes: BTreeSet<usize> = sizes.collect();
@@ -327,7 +321,7 @@ fn functions(
     if let Some(tokens) = options.all_logits.filter(fits) {
         wanted.push((format!("all_{tokens}"), 1, tokens, Logits::All));
     }
-    wanted
+    let made = wanted
         .into_iter()
         .map(|(name, rows, tokens, logits)| {
             let mut graph = model
@@ -339,10 +333,6 @@ fn functions(
                 })
                 .map_err(model_error)?;
             graph.keep_caches_in(options.kv);
-            // A checkpoint has its weights row after row.
-            if options.reference.is_none() {
-                panels::arrange(&mut graph, &options.target);
-            }
             let outputs = graph.outputs.iter().map(|output| output.name.clone());
             let function = Function {
                 name: name.clone(),
@@ -361,7 +351,13 @@ fn functions(
             };
             Ok((spec, function))
         })
-        .collect()
+        .collect::<Result<Vec<_>, CompileError>>()?;
+    let (mut specs, functions): (Vec<_>, Vec<_>) = made.into_iter().unzip();
+    // A checkpoint has its weights row after row.
+    if options.reference.is_none() {
+        panels::arrange(&mut specs, &options.target);
+    }
+    Ok((specs, functions))
 }
 
 /// The weights of all functions, each once.

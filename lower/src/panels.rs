@@ -1,36 +1,45 @@
 //! Weights whose rows stand together in the artifact, as the kernels of processors read them fastest.
 
-use crate::Target;
 use crate::targets::KernelOwner;
+use crate::{FunctionSpec, Target};
 use mlxcel_ir::weight::panel;
 use mlxcel_ir::{Graph, Op, WeightDecl};
+use std::collections::HashSet;
 
-/// Puts the weights of 4 bits that only kernels read into panels, where the target has such kernels.
-pub(crate) fn arrange(graph: &mut Graph, target: &Target) {
+/// Puts the weights of 4 bits that only kernels read, in all of the functions, into panels, where the target
+/// has such kernels.
+pub(crate) fn arrange(functions: &mut [FunctionSpec], target: &Target) {
     // Portable kernels, as other processors run them, gain nothing.
-    let fast =
-        target.kernels() == Some(KernelOwner::Runtime) && target.chip().starts_with("x86-64");
-    if !fast {
+    if target.kernels() != Some(KernelOwner::Runtime) || !target.chip().starts_with("x86-64") {
         return;
     }
-    let mut read_by_others = vec![false; graph.weights.len()];
-    for node in &graph.nodes {
+    // The functions share the weights, so what one of them reads otherwise none has in panels.
+    let read_by_others: HashSet<String> = functions
+        .iter()
+        .flat_map(|function| read_otherwise(&function.graph))
+        .collect();
+    for function in functions {
+        for weight in &mut function.graph.weights {
+            let panels = weight.format.in_panels(&weight.shape);
+            let others = read_by_others.contains(&weight.name);
+            if let (Some(panels), false, [_, _]) = (panels, others, &weight.shape[..]) {
+                weight.format = panels;
+            }
+        }
+    }
+}
+
+/// The names of the weights that are read as other than a matrix of a kernel.
+fn read_otherwise(graph: &Graph) -> impl Iterator<Item = String> {
+    let read = graph.nodes.iter().flat_map(|node| {
         let matrices = match node.op {
             Op::Linear {} | Op::Embedding {} => 1,
             _ => 0,
         };
-        for weight in node.weights.iter().skip(matrices) {
-            if let Some(others) = read_by_others.get_mut(weight.0 as usize) {
-                *others = true;
-            }
-        }
-    }
-    for (weight, others) in graph.weights.iter_mut().zip(read_by_others) {
-        let panels = weight.format.in_panels(&weight.shape);
-        if let (Some(panels), false, [_, _]) = (panels, others, &weight.shape[..]) {
-            weight.format = panels;
-        }
-    }
+        node.weights.iter().skip(matrices)
+    });
+    let declared = read.filter_map(|&weight| graph.weight(weight));
+    declared.map(|weight| weight.name.clone())
 }
 
 /// Part `index` of a weight in panels, from whole panels of its rows.
@@ -48,7 +57,7 @@ pub(crate) fn part(weight: &WeightDecl, index: usize, rows: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
     use mlxcel_ir::weight::dequantize;
-    use mlxcel_ir::{Builder, DType, Dim, Symbol, TensorType, WeightData, WeightFormat};
+    use mlxcel_ir::{Bindings, Builder, DType, Dim, Symbol, TensorType, WeightData, WeightFormat};
 
     const AFFINE: WeightFormat = WeightFormat::Affine {
         bits: 4,
@@ -64,30 +73,48 @@ mod tests {
         }
     }
 
-    /// The names of the weights in panels, for a graph with one of each use.
-    fn arranged(target: &Target) -> Vec<String> {
-        let mut builder = Builder::new("f");
+    /// A function with linear layers of all weights, which reads those named `numbers` as they are too.
+    fn function(name: &str, numbers: &[&str]) -> FunctionSpec {
+        let mut builder = Builder::new(name);
         let ty = TensorType::new(
             DType::F32,
             [Dim::from(Symbol::B), Dim::from(1), Dim::from(64)],
         );
         let x = builder.input("x", ty);
-        let linear = builder.weight(weight("linear", &[32, 64]));
-        let odd = builder.weight(weight("odd", &[24, 64]));
-        let shared = builder.weight(weight("shared", &[16, 64]));
-        for (output, weight) in [("a", linear), ("b", odd), ("c", shared)] {
-            let value = builder.linear(x, weight, None).expect("a linear layer");
-            builder.output(output, value);
+        for (name, rows) in [
+            ("linear", 32),
+            ("odd", 24),
+            ("shared", 16),
+            ("elsewhere", 16),
+        ] {
+            let id = builder.weight(weight(name, &[rows, 64]));
+            let value = builder.linear(x, id, None).expect("a linear layer");
+            builder.output(name, value);
+            if numbers.contains(&name) {
+                let value = builder.parameter(id).expect("a parameter");
+                builder.output(format!("{name}.numbers"), value);
+            }
         }
-        let numbers = builder.parameter(shared).expect("a parameter");
-        builder.output("d", numbers);
-        let mut graph = builder.finish();
-        arrange(&mut graph, target);
-        let panels = graph.weights.into_iter();
-        panels
-            .filter(|weight| matches!(weight.format, WeightFormat::Panels { .. }))
-            .map(|weight| weight.name)
-            .collect()
+        FunctionSpec {
+            name: name.into(),
+            graph: builder.finish(),
+            bindings: Bindings::new(),
+        }
+    }
+
+    /// The names of the weights in panels, the same in both functions.
+    fn arranged(target: &Target) -> Vec<String> {
+        let mut functions = [function("a", &["shared"]), function("b", &["elsewhere"])];
+        arrange(&mut functions, target);
+        let [a, b] = functions.map(|function| {
+            let weights = function.graph.weights.into_iter();
+            weights
+                .filter(|weight| matches!(weight.format, WeightFormat::Panels { .. }))
+                .map(|weight| weight.name)
+                .collect::<Vec<_>>()
+        });
+        assert_eq!(a, b);
+        a
     }
 
     #[test]

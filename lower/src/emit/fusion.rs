@@ -11,7 +11,7 @@ pub(super) struct Fusion(Vec<Origin>);
 enum Origin {
     /// Its elements are equal, and the compiler can find out their number.
     Uniform,
-    /// A cache that rows were written into.
+    /// A cache that rows were written into, or a view of one.
     Cache,
     Other,
 }
@@ -31,11 +31,25 @@ impl Fusion {
                 _ if !node.weights.is_empty() || node.state.is_some() => false,
                 _ => !node.operands.is_empty() && node.operands.iter().all(uniform),
             };
-            origins.push(match node.op {
+            let origin = |operand: &ValueId| origins.get(operand.0 as usize);
+            let cache = node.operands.first().and_then(origin) == Some(&Origin::Cache);
+            let origin = match node.op {
                 Op::CacheAppend { .. } => Origin::Cache,
+                // What may be no more than another name for the same memory.
+                Op::Reshape { .. }
+                | Op::Transpose { .. }
+                | Op::Slice { .. }
+                | Op::Broadcast { .. }
+                | Op::Concatenate { .. }
+                | Op::Convert { .. }
+                    if cache =>
+                {
+                    Origin::Cache
+                }
                 _ if all => Origin::Uniform,
                 _ => Origin::Other,
-            });
+            };
+            origins.push(origin);
         }
         Self(origins)
     }
