@@ -90,7 +90,7 @@ pub(crate) struct ModelArguments {
     pub(crate) context: Option<usize>,
     /// Element type in which keys and values are kept, f32, f16 or bf16; f32 if not given. That of an artifact
     /// is chosen when it is compiled.
-    #[arg(long, value_name = "DTYPE", value_parser = cache_dtype)]
+    #[arg(long, value_name = "DTYPE", value_parser = float_dtype)]
     pub(crate) kv_dtype: Option<DType>,
     #[command(flatten)]
     pub(crate) changes: ChangeArguments,
@@ -113,6 +113,10 @@ impl ModelArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Changes to the weights")]
 pub(crate) struct ChangeArguments {
+    /// Have the matrices that are not quantised as f32, f16 or bf16, rounded to the nearest, instead of as they are
+    /// stored.
+    #[arg(long, value_name = "DTYPE", value_parser = float_dtype)]
+    dtype: Option<DType>,
     /// Load the LoRA adapter in this folder, of PEFT or mlx-lm.
     #[arg(long, value_name = "FOLDER")]
     adapter: Option<PathBuf>,
@@ -133,6 +137,7 @@ pub(crate) struct ChangeArguments {
 impl ChangeArguments {
     pub(crate) fn options(&self) -> LoadOptions {
         LoadOptions {
+            dtype: self.dtype,
             surgery: self.surgery.clone(),
             adapter: self.adapter.clone().map(|path| Adapter {
                 scale: self.adapter_scale,
@@ -257,8 +262,8 @@ pub(crate) struct PromptArguments {
     pub(crate) no_chat_template: bool,
 }
 
-/// An element type that caches may have.
-pub(crate) fn cache_dtype(text: &str) -> Result<DType, String> {
+/// An element type that caches and matrices may have.
+pub(crate) fn float_dtype(text: &str) -> Result<DType, String> {
     let dtype: Option<DType> = text.parse().ok();
     let fits = dtype.filter(|dtype| dtype.is_float());
     fits.ok_or_else(|| "must be f32, f16 or bf16".into())

@@ -1,6 +1,6 @@
 //! `mlxcel compile`: a model becomes an artifact.
 
-use crate::args::{ChangeArguments, cache_dtype, positive};
+use crate::args::{ChangeArguments, float_dtype, positive};
 use crate::failure::{Reported, Usage};
 use crate::output;
 use crate::progress::CompileBar;
@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FORM", value_enum, default_value = "folder")]
     format: Format,
     /// Element type in which the caches keep keys and values: f32, f16 or bf16.
-    #[arg(long, value_name = "DTYPE", value_parser = cache_dtype, default_value = "f32")]
+    #[arg(long, value_name = "DTYPE", value_parser = float_dtype, default_value = "f32")]
     kv_dtype: DType,
     /// Sizes of the prefill functions in tokens; without it 32, 128 and 512.
     #[arg(long, value_name = "TOKENS", value_delimiter = ',', value_parser = positive)]

@@ -5,7 +5,7 @@ mod options;
 
 pub(crate) use artifact::{after_compiling, stored};
 
-use crate::args::{ChangeArguments, cache_dtype, positive};
+use crate::args::{ChangeArguments, float_dtype, positive};
 use crate::failure::{Reported, Usage};
 use crate::output;
 use crate::progress::Spinner;
@@ -98,7 +98,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Element type of the caches of all executions, the interpreter included: f32, f16 or bf16.
-    #[arg(long, value_name = "DTYPE", value_parser = cache_dtype)]
+    #[arg(long, value_name = "DTYPE", value_parser = float_dtype)]
     kv_dtype: Option<DType>,
     /// Where to write a node at fault as a case of its own, which `verify` of that file runs again.
     #[arg(long, value_name = "FOLDER")]

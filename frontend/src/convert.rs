@@ -33,6 +33,14 @@ pub(crate) fn to_f32(dtype: DType, bytes: &[u8]) -> Option<Vec<f32>> {
     }
 }
 
+/// Writes `numbers` as `dtype`, one of [`float`]'s, to `to`, which has room for just these.
+pub(crate) fn write_all(dtype: DType, numbers: &[f32], to: &mut [u8]) {
+    let elements = to.par_chunks_mut(dtype.size()).with_min_len(4096);
+    elements
+        .zip(numbers)
+        .for_each(|(to, number)| write(dtype, *number, to));
+}
+
 /// Writes `value` as `dtype`, one of [`float`]'s, to `to`, rounded to the nearest.
 pub(crate) fn write(dtype: DType, value: f32, to: &mut [u8]) {
     match dtype {

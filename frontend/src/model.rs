@@ -11,7 +11,7 @@ use crate::surgery::{self, Heads};
 use crate::text::TextFiles;
 use crate::weights::Weights;
 use crate::{Config, LoadError, Text, gguf, map};
-use mlxcel_ir::{Graph, WeightSource};
+use mlxcel_ir::{DType, Graph, WeightSource};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -58,7 +58,10 @@ impl Default for GraphOptions {
 /// What is done to a model's weights when it is loaded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadOptions {
-    /// The file of a surgery on its weights, done first.
+    /// The element type of its matrices that are not quantised, f32, f16 or bf16, as if it were stored so; that of
+    /// its files if none. Numbers are rounded to the nearest.
+    pub dtype: Option<DType>,
+    /// The file of a surgery on its weights, done before an adapter is loaded.
     pub surgery: Option<PathBuf>,
     /// The adapter to load with it.
     pub adapter: Option<Adapter>,
@@ -146,6 +149,14 @@ impl Model {
         let Some(weights) = Arc::get_mut(&mut self.weights) else {
             return Ok(());
         };
+        if let Some(dtype) = options.dtype
+            && weights.convert(dtype)? == 0
+        {
+            self.notes.push(format!(
+                "no weight changed to {}: the matrices are quantised, or have it already",
+                dtype.name()
+            ));
+        }
         if let Some(file) = &options.surgery {
             self.notes.extend(surgery::apply(weights, file, heads)?);
         }

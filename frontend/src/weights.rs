@@ -20,6 +20,7 @@
 
 mod assemble;
 mod derive;
+mod dtype;
 mod lookup;
 pub(crate) mod names;
 mod repack;

@@ -34,9 +34,17 @@ pub(crate) enum Phase {
     Prefill,
 }
 
+/// What to measure, and of which program.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Bench {
+    what: What,
+    /// A `mlxcel` that there is; a release build if none.
+    program: Option<PathBuf>,
+}
+
 /// What to measure.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Bench {
+enum What {
     Speed(Options),
     Load(LoadOptions),
     Compile(CompileOptions),
@@ -44,14 +52,14 @@ pub(crate) enum Bench {
 
 /// What to compile for; every usual target if none is named.
 #[derive(Debug, PartialEq)]
-pub(crate) struct CompileOptions {
+struct CompileOptions {
     targets: Vec<String>,
     json: bool,
 }
 
 /// What to load, and how often.
 #[derive(Debug, PartialEq)]
-pub(crate) struct LoadOptions {
+struct LoadOptions {
     layers: usize,
     rounds: usize,
     json: bool,
@@ -59,7 +67,7 @@ pub(crate) struct LoadOptions {
 
 /// What to measure of a model, and how often.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Options {
+struct Options {
     phase: Phase,
     model: PathBuf,
     artifact: Option<PathBuf>,
@@ -74,7 +82,7 @@ impl Bench {
         let mut words = Vec::new();
         let (mut artifact, mut peer, mut tokens) = (None, None, None);
         let (mut rounds, mut json, mut layers) = (5, false, None);
-        let mut targets = Vec::new();
+        let (mut targets, mut program) = (Vec::new(), None);
         while let Some(argument) = arguments.next()? {
             match argument {
                 Value(word) => words.push(word),
@@ -84,6 +92,7 @@ impl Bench {
                 Long("rounds") => rounds = positive(arguments, "--rounds")?,
                 Long("target") => targets.push(arguments.value()?.string()?),
                 Long("layers") => layers = Some(positive(arguments, "--layers")?),
+                Long("program") => program = Some(arguments.value()?.into()),
                 Long("json") => json = true,
                 other => return Err(other.unexpected()),
             }
@@ -99,16 +108,20 @@ impl Bench {
             Some("prefill") => Phase::Prefill,
             Some("compile") => match words.next() {
                 Some(more) => return Err(Value(more).unexpected()),
-                None => return Ok(Self::Compile(CompileOptions { targets, json })),
+                None => {
+                    let what = What::Compile(CompileOptions { targets, json });
+                    return Ok(Self { what, program });
+                }
             },
             Some("load") => match words.next() {
                 Some(more) => return Err(Value(more).unexpected()),
                 None => {
-                    return Ok(Self::Load(LoadOptions {
+                    let what = What::Load(LoadOptions {
                         layers: layers.unwrap_or(load::LAYERS),
                         rounds,
                         json,
-                    }));
+                    });
+                    return Ok(Self { what, program });
                 }
             },
             Some(other) => {
@@ -128,7 +141,7 @@ impl Bench {
         if let Some(more) = words.next() {
             return Err(Value(more).unexpected());
         }
-        Ok(Self::Speed(Options {
+        let what = What::Speed(Options {
             phase,
             model: model.into(),
             artifact,
@@ -139,7 +152,8 @@ impl Bench {
             rounds,
             peer,
             json,
-        }))
+        });
+        Ok(Self { what, program })
     }
 }
 
@@ -151,16 +165,21 @@ fn positive(arguments: &mut lexopt::Parser, option: &str) -> Result<usize, lexop
     }
 }
 
-/// Builds the program, measures, and prints.
+/// Builds the program if none is given, measures, and prints.
 pub(crate) fn run(workspace: &Workspace, bench: &Bench) -> Result<()> {
-    crate::setup::run(workspace, &crate::setup::Options::default())?;
-    let program = Program::build(workspace, &["--release"])?;
-    let options = match bench {
-        Bench::Speed(options) => options,
-        Bench::Compile(CompileOptions { targets, json }) => {
+    let program = match &bench.program {
+        Some(program) => Program::at(program)?,
+        None => {
+            crate::setup::run(workspace, &crate::setup::Options::default())?;
+            Program::build(workspace, &["--release"])?
+        }
+    };
+    let options = match &bench.what {
+        What::Speed(options) => options,
+        What::Compile(CompileOptions { targets, json }) => {
             return compile::run(workspace, &program, targets, *json);
         }
-        Bench::Load(LoadOptions {
+        What::Load(LoadOptions {
             layers,
             rounds,
             json,

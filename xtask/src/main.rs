@@ -51,6 +51,7 @@ usage: cargo xtask <task>
                                      first token and peak memory of a made-up 8B model of 4 bits (4.5 GB in .deps)
   bench compile [--target TARGET]... [--json]
                                      time, memory and size of compiling SmolLM2 and made-up 0.6B models
+                                     each builds a release of mlxcel; --program FILE measures one that there is
 ";
 
 /// Exit codes as mlxcel's own: 0 done, 1 failed, 2 wrong usage.

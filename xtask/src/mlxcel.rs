@@ -81,6 +81,13 @@ impl Program {
         command::build_binary(workspace, "mlxcel", options).map(Self)
     }
 
+    /// The one at `path`.
+    pub(crate) fn at(path: &Path) -> Result<Self> {
+        let path = std::path::absolute(path)?;
+        anyhow::ensure!(path.is_file(), "there is no file {}", path.display());
+        Ok(Self(path))
+    }
+
     /// Generates a reply.
     pub(crate) fn generate(&self, request: &Request<'_>) -> Result<Reply> {
         let mut command = self.command("generate");

@@ -54,6 +54,7 @@ const OPTIONS: &[(&str, [Refusal; 4])] = &[
     ("html", [OK, OK, OK, CASE]),
     ("kv-dtype", [OK, CACHES, CACHES, CASE]),
     ("repro", [OK, INSIDE, INSIDE, CASE]),
+    ("dtype", [OK, OK, SOURCE, CASE]),
     ("adapter", [OK, OK, SOURCE, CASE]),
     ("adapter-scale", [OK, OK, SOURCE, CASE]),
     ("surgery", [OK, OK, SOURCE, CASE]),

@@ -1,4 +1,4 @@
-//! `--adapter` and `--surgery`.
+//! `--adapter`, `--surgery` and `--dtype`.
 
 use crate::program::{argument, run};
 use mlxcel_test_support::{NewTensor, golden, write_tensors};
@@ -62,6 +62,50 @@ fn every_execution_takes_a_surgery() {
         &argument(&golden("llama-mlx-q4-g64")),
         &["--surgery", &argument(&file)],
     );
+}
+
+#[test]
+fn every_execution_takes_another_dtype() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = argument(&golden("llama"));
+    for dtype in ["f16", "bf16"] {
+        verified(&model, &["--dtype", dtype]);
+    }
+    // An artifact has the weights so, and is held against the model loaded likewise.
+    let size = |name: &str, options: &[&str]| {
+        let artifact = argument(&folder.path().join(name));
+        let compile = [
+            "compile",
+            &model,
+            "-t",
+            "iree-cpu",
+            "--buckets",
+            "4",
+            "-o",
+            &artifact,
+            "--json",
+        ];
+        let told = run([&compile, options].concat()).success();
+        let source = [&["--source", &model], options].concat();
+        verified(&artifact, &source);
+        let told: Value = serde_json::from_str(&told).expect("JSON");
+        told["bytes"].as_u64().expect("a number") - told["module_bytes"].as_u64().expect("a number")
+    };
+    let [as_stored, rounded] = [size("stored", &[]), size("rounded", &["--dtype", "bf16"])];
+    assert!(rounded < as_stored * 3 / 4, "{rounded} {as_stored}");
+    // Weights in the checkpoint cannot be other than they are there.
+    let refer = [
+        "compile",
+        &model,
+        "-t",
+        "iree-cpu",
+        "--weights",
+        "reference",
+        "--dtype",
+        "bf16",
+    ];
+    run(refer).failure(2, &["changed"]);
+    run(["verify", &model, "--dtype", "i32"]).failure(2, &["must be f32, f16 or bf16"]);
 }
 
 #[test]

@@ -97,12 +97,8 @@ fn put(weights: &mut Weights, name: &str, new: [Option<Words>; 3]) {
 }
 
 fn stored_as(dtype: DType, numbers: &[f32]) -> Words {
-    let size = dtype.size();
-    let mut words = Words::zeros(numbers.len() * size);
-    let elements = words.bytes_mut().par_chunks_mut(size).with_min_len(4096);
-    elements
-        .zip(numbers)
-        .for_each(|(to, number)| convert::write(dtype, *number, to));
+    let mut words = Words::zeros(numbers.len() * dtype.size());
+    convert::write_all(dtype, numbers, words.bytes_mut());
     words
 }
 

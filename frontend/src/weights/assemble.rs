@@ -179,6 +179,17 @@ fn quantised(
         });
     };
     let Grouping { group, .. } = grouping;
+    if group == 0 {
+        return Err(LoadError::Field {
+            file: config,
+            field: quantization.map_or("quantization", |all| all.field).into(),
+            reason: format!(
+                "gives no size of groups, which module `{module}`, quantised as MLX does it in {}, \
+                 needs: add `quantization` with `group_size` and `bits`",
+                scales.file.display()
+            ),
+        });
+    }
     // Rows of one matrix, or of one for each expert.
     let (Some((&words, rows @ ([_] | [_, _]))), "U32") =
         (codes.entry.shape.split_last(), codes.entry.dtype.as_str())

@@ -289,7 +289,7 @@ fn modes_of_mlx() {
     let words = |count: usize| bytes((0..count).map(|i| (i as u32).wrapping_mul(0x9e37_79b1)));
     let grouping = |bits, group, mode| Grouping { bits, group, mode };
     let check = |all: Grouping, words_of: usize, biases: bool, expect: Result<&str, &str>| {
-        let groups = 128 / all.group;
+        let groups = 128 / all.group.max(1);
         let (dtype, size) = if biases { ("F16", 2) } else { ("U8", 1) };
         let side = |name| tensor(name, dtype, &[3, groups], vec![0x30; 3 * groups * size]);
         let mut tensors = vec![
@@ -331,6 +331,19 @@ fn modes_of_mlx() {
         check(grouping(4, 64, Mode::Affine), words, true, Ok(&format));
     }
     check(grouping(4, 64, Mode::Affine), 28, true, Err("28 words"));
+    // The methods that have no groups, or one group for each row.
+    check(
+        grouping(4, 0, Mode::Affine),
+        16,
+        true,
+        Err("size of groups"),
+    );
+    check(
+        grouping(4, 0, Mode::Affine),
+        0,
+        false,
+        Err("size of groups"),
+    );
     check(grouping(4, 32, Mode::MxFp4), 32, false, Err("a.scales"));
 }
 

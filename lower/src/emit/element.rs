@@ -49,6 +49,11 @@ impl Element {
         }
     }
 
+    /// Whether its values are whole numbers, or truth values.
+    pub(crate) fn is_integer(self) -> bool {
+        !matches!(self, Element::F16 | Element::BF16 | Element::F32)
+    }
+
     pub(crate) fn ty(self, context: &Context) -> Type<'_> {
         match self {
             Element::I1 => IntegerType::new(context, 1).into(),

@@ -112,6 +112,18 @@ impl<'c, 'a> Operations<'c, 'a> {
         if x.element() == element {
             return Ok(x.clone());
         }
+        if element == Element::BF16 && x.element().is_integer() {
+            // Processors without instructions for bf16 have none from integers to it, and IREE links
+            // no function that does so. Rounded in f32, the compiler does not join the two steps.
+            let wide = self.convert(x, Element::F32)?;
+            let format = [
+                ("exponent_bits", self.integer(8, 32)),
+                ("mantissa_bits", self.integer(7, 32)),
+            ];
+            let kind = wide.kind.clone();
+            let rounded = self.one("stablehlo.reduce_precision", &[&wide], &format, vec![], kind)?;
+            return self.convert(&rounded, Element::BF16);
+        }
         let kind = Kind::new(element, x.shape());
         self.one("stablehlo.convert", &[x], &[], vec![], kind)
     }
@@ -199,12 +211,21 @@ impl<'c, 'a> Operations<'c, 'a> {
     }
 
     pub(crate) fn iota(&self, kind: Kind, dim: usize) -> Emitted<Tensor<'c, 'a>> {
+        if kind.element == Element::BF16 {
+            let counted = self.iota(Kind::new(Element::I32, kind.shape), dim)?;
+            return self.convert(&counted, Element::BF16);
+        }
         let attributes = [("iota_dimension", self.index(dim))];
         self.one("stablehlo.iota", &[], &attributes, vec![], kind)
     }
 
     fn index(&self, value: usize) -> Attribute<'c> {
-        IntegerAttribute::new(IntegerType::new(self.context, 64).into(), value as i64).into()
+        self.integer(value, 64)
+    }
+
+    fn integer(&self, value: usize, bits: u32) -> Attribute<'c> {
+        let ty = IntegerType::new(self.context, bits).into();
+        IntegerAttribute::new(ty, value as i64).into()
     }
 
     /// A constant from the notation of its elements, for instance `0.0`.

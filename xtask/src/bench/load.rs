@@ -20,7 +20,8 @@ const MEMORY: u64 = 300_000_000;
 /// Seconds that it may take to the first token, its start included.
 const SECONDS: f64 = 2.0;
 
-/// Makes the model of `layers` layers in `folder`, runs it, and prints what it took. The folder is left as it is.
+/// Makes the model of `layers` layers in `folder`, runs it, and prints what it took: the median time and the largest
+/// memory of all rounds. Fails if that misses a goal. The folder is left as it is.
 pub(super) fn run(
     program: &Program,
     folder: &Path,
@@ -43,17 +44,17 @@ pub(super) fn run(
     };
     // The first run reads the file, if the system has dropped it since it was written.
     program.generate(&request)?;
-    let mut best: Option<(f64, f64, u64)> = None;
+    let mut times = Vec::new();
+    let mut peak = 0;
     for round in 1..=rounds {
         eprintln!("round {round} of {rounds}");
         let start = Instant::now();
         let reply = program.generate(&request)?;
-        let seconds = start.elapsed().as_secs_f64();
-        if best.is_none_or(|(fastest, ..)| seconds < fastest) {
-            best = Some((seconds, reply.time_to_first_token, reply.peak_memory));
-        }
+        times.push((start.elapsed().as_secs_f64(), reply.time_to_first_token));
+        peak = reply.peak_memory.max(peak);
     }
-    let Some((seconds, first, peak)) = best else {
+    times.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let Some(&(seconds, first)) = times.get(times.len() / 2) else {
         bail!("nothing was measured");
     };
     let above = peak.saturating_sub(bytes);
@@ -86,5 +87,8 @@ pub(super) fn run(
             verdict(above <= MEMORY)
         );
     }
-    Ok(())
+    match seconds <= SECONDS && above <= MEMORY {
+        true => Ok(()),
+        false => bail!("a goal was missed"),
+    }
 }
