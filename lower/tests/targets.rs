@@ -187,6 +187,42 @@ fn check(target: &str) {
     }
 }
 
+/// Every element type from every other and from counting: processors differ in which they have
+/// instructions for.
+fn conversions() -> Result<FunctionSpec, BuildError> {
+    use DType::*;
+    let mut b = Builder::new("conversions");
+    let shape = [Dim::Symbol(Symbol::T), Dim::Fixed(33)];
+    let types = [Bool, I32, U32, F16, BF16, F32];
+    let inputs = types.map(|from| b.input(format!("x_{from}"), TensorType::new(from, shape)));
+    for (from, x) in types.into_iter().zip(inputs) {
+        for to in types {
+            if from != to {
+                let y = b.convert(x, to)?;
+                b.output(format!("{from}_to_{to}"), y);
+            }
+        }
+        if from != Bool {
+            let y = b.iota(1, from, shape.to_vec())?;
+            b.output(format!("count_{from}"), y);
+        }
+    }
+    Ok(FunctionSpec {
+        name: "conversions".into(),
+        graph: b.finish(),
+        bindings: Bindings::new().with(Symbol::T, 5),
+    })
+}
+
+#[test]
+fn conversions_for_every_processor() {
+    let functions = [conversions().unwrap()];
+    for chip in Target::chips("iree-cpu") {
+        let target = Target::new("iree-cpu", Some(chip)).unwrap();
+        compile_graphs(&functions, &target).unwrap_or_else(|error| panic!("{chip}: {error}"));
+    }
+}
+
 #[test]
 fn cpu() {
     check("iree-cpu");

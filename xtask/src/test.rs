@@ -47,8 +47,15 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         // A mismatch is told with the other results.
         Ok(oracle::run(workspace, &oracle::Options::default()))
     })?;
+    let agrees_on_oldest = match oracle::Options::oldest() {
+        Some(options) => times.step("oracle, for the oldest processor", || {
+            Ok(oracle::run(workspace, &options))
+        })?,
+        None => Ok(()),
+    };
     print!("\n{}\n{counts}\n", times.table());
     agrees?;
+    agrees_on_oldest?;
     if !success {
         bail!("tests failed");
     }

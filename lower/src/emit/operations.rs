@@ -121,7 +121,13 @@ impl<'c, 'a> Operations<'c, 'a> {
                 ("mantissa_bits", self.integer(7, 32)),
             ];
             let kind = wide.kind.clone();
-            let rounded = self.one("stablehlo.reduce_precision", &[&wide], &format, vec![], kind)?;
+            let rounded = self.one(
+                "stablehlo.reduce_precision",
+                &[&wide],
+                &format,
+                vec![],
+                kind,
+            )?;
             return self.convert(&rounded, Element::BF16);
         }
         let kind = Kind::new(element, x.shape());
