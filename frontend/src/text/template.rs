@@ -1,5 +1,6 @@
 //! Chat templates: Jinja as Hugging Face transformers runs it.
 
+mod bounded;
 mod json;
 mod plain;
 mod print;
@@ -14,6 +15,8 @@ use serde::Serialize;
 /// Work that a template may do, so that a hostile one ends. A unit pays for one step or 64 bytes, so
 /// that this bounds the memory of a rendering too, at 128 MiB.
 const FUEL: u64 = 2 << 20;
+/// The bytes that a unit of it pays for.
+const UNIT: usize = 64;
 /// The stack for templates, of which only what is used takes memory. What a template may make by all
 /// of its work, lists in lists, is printed and dropped level by level.
 const STACK: usize = 1 << 30;

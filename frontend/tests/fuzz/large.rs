@@ -243,6 +243,18 @@ fn templates() {
                 && text.chat(&[Message::new("user", "a")], true).is_ok()
         });
     }
+    // Lists of lists take forty steps to make, and would take terabytes to print.
+    let doubled = "{% set a = ['é\\n', 1.5] %}".to_string() + &"{% set a = [a, a] %}".repeat(40);
+    for printed in [
+        "{{ a }}",
+        "{{ a | tojson(indent=64) }}",
+        "{% set b %}{{ a }}{% endset %}",
+    ] {
+        let source = format!("{doubled}{printed}");
+        check(printed, template::BOUND, source.len(), || {
+            text.set_template(&source).is_ok() && text.render(template::variables()).is_ok()
+        });
+    }
     // What is assigned to a namespace is computed twice, and each time the text here is longer.
     let grows = "{% set ns = namespace(a=0) %}{% for x in range(99) %}{% set ns.a = \
                  [{'a': (ns.a | indent(x)), 3745: x}, 'é%d {}'] | map('upper') %}{% endfor %}";

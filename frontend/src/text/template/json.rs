@@ -1,9 +1,8 @@
 //! `json.dumps` of Python, as transformers gives it to templates.
 
-use minijinja::value::{Kwargs, Rest, Value};
-use minijinja::{Error, ErrorKind};
-use serde_json::Value as Json;
-use std::fmt::Write;
+use super::bounded::Bounded;
+use minijinja::value::{Kwargs, Rest, Value, ValueKind};
+use minijinja::{Error, ErrorKind, State};
 
 /// The most spaces of an indentation: more would only make a short template print much.
 const INDENT: i64 = 64;
@@ -20,7 +19,12 @@ struct Style {
 
 /// The filter `tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false)`: no
 /// escaping for HTML, characters beyond ASCII as they are, a space after `,` and `:`.
-pub(super) fn to_json(value: Value, given: Rest<Value>, named: Kwargs) -> Result<Value, Error> {
+pub(super) fn to_json(
+    state: &State,
+    value: Value,
+    given: Rest<Value>,
+    named: Kwargs,
+) -> Result<Value, Error> {
     let mut places = given.iter().cloned();
     let mut option = |name: &str| -> Result<Option<Value>, Error> {
         let place = places.next();
@@ -58,103 +62,131 @@ pub(super) fn to_json(value: Value, given: Rest<Value>, named: Kwargs) -> Result
         ascii,
         sort,
     };
-    let json = serde_json::to_value(&value).map_err(|error| invalid(error.to_string()))?;
-    let mut text = String::new();
-    style.write(&json, 0, &mut text);
-    Ok(Value::from_safe_string(text))
+    let mut text = Bounded::new(String::new(), state);
+    style.write(&value, 0, &mut text)?;
+    Ok(Value::from_safe_string(text.to))
 }
 
 fn invalid(reason: String) -> Error {
     Error::new(ErrorKind::InvalidOperation, format!("tojson: {reason}"))
 }
 
+type Text = Bounded<String>;
+
 impl Style {
-    fn write(&self, value: &Json, depth: usize, to: &mut String) {
-        match value {
-            Json::Null => to.push_str("null"),
-            Json::Bool(true) => to.push_str("true"),
-            Json::Bool(false) => to.push_str("false"),
-            Json::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
-                Some(number) => to.push_str(&float(number)),
-                None => to.push_str(&number.to_string()),
-            },
-            Json::String(text) => self.quote(text, to),
-            Json::Array(items) => self.list(['[', ']'], items.iter(), depth, to, |item, to| {
-                self.write(item, depth + 1, to);
-            }),
-            Json::Object(fields) => {
-                let mut fields: Vec<_> = fields.iter().collect();
-                if self.sort {
-                    fields.sort_by_key(|&(name, _)| name);
-                }
-                self.list(
-                    ['{', '}'],
-                    fields.into_iter(),
-                    depth,
-                    to,
-                    |(name, value), to| {
-                        self.quote(name, to);
-                        to.push_str(&self.key_separator);
-                        self.write(value, depth + 1, to);
-                    },
-                );
+    fn write(&self, value: &Value, depth: usize, to: &mut Text) -> Result<(), Error> {
+        match value.kind() {
+            ValueKind::Undefined | ValueKind::None => to.push_str("null"),
+            ValueKind::Bool | ValueKind::Number => to.push_str(&scalar(value)),
+            ValueKind::Seq | ValueKind::Iterable | ValueKind::Bytes => {
+                let items = value.try_iter()?;
+                self.list(['[', ']'], items, depth, to, |item, to| {
+                    self.write(&item, depth + 1, to)
+                })
             }
+            ValueKind::Map => {
+                let pairs = value.as_object().and_then(|map| map.try_iter_pairs());
+                let pairs = pairs.into_iter().flatten();
+                let field = |(name, value): (Value, Value), to: &mut Text| {
+                    self.quote(&key(&name)?, to)?;
+                    to.push_str(&self.key_separator)?;
+                    self.write(&value, depth + 1, to)
+                };
+                match self.sort {
+                    false => self.list(['{', '}'], pairs, depth, to, field),
+                    true => {
+                        let mut pairs: Vec<_> = pairs.collect();
+                        pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
+                        self.list(['{', '}'], pairs.into_iter(), depth, to, field)
+                    }
+                }
+            }
+            // An error that was met where a value was made is told when it is used.
+            ValueKind::Invalid => value.try_iter().map(drop),
+            _ => match value.as_str() {
+                Some(text) => self.quote(text, to),
+                None => self.quote(&value.to_string(), to),
+            },
         }
     }
 
     fn list<T>(
         &self,
         [open, close]: [char; 2],
-        items: impl ExactSizeIterator<Item = T>,
+        items: impl Iterator<Item = T>,
         depth: usize,
-        to: &mut String,
-        mut write: impl FnMut(T, &mut String),
-    ) {
-        to.push(open);
-        let empty = items.len() == 0;
-        for (at, item) in items.enumerate() {
-            if at > 0 {
-                to.push_str(&self.item_separator);
+        to: &mut Text,
+        mut write: impl FnMut(T, &mut Text) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        to.push(open)?;
+        let mut empty = true;
+        for item in items {
+            if !empty {
+                to.push_str(&self.item_separator)?;
             }
-            self.new_line(depth + 1, to);
-            write(item, to);
+            empty = false;
+            self.new_line(depth + 1, to)?;
+            write(item, to)?;
         }
         if !empty {
-            self.new_line(depth, to);
+            self.new_line(depth, to)?;
         }
-        to.push(close);
+        to.push(close)
     }
 
-    fn new_line(&self, depth: usize, to: &mut String) {
+    fn new_line(&self, depth: usize, to: &mut Text) -> Result<(), Error> {
         if let Some(indent) = &self.indent {
-            to.push('\n');
+            to.push('\n')?;
             for _ in 0..depth {
-                to.push_str(indent);
+                to.push_str(indent)?;
             }
         }
+        Ok(())
     }
 
-    fn quote(&self, text: &str, to: &mut String) {
-        to.push('"');
+    fn quote(&self, text: &str, to: &mut Text) -> Result<(), Error> {
+        to.push('"')?;
         for c in text.chars() {
             match c {
-                '"' => to.push_str("\\\""),
-                '\\' => to.push_str("\\\\"),
-                '\n' => to.push_str("\\n"),
-                '\r' => to.push_str("\\r"),
-                '\t' => to.push_str("\\t"),
-                '\u{8}' => to.push_str("\\b"),
-                '\u{c}' => to.push_str("\\f"),
+                '"' => to.push_str("\\\"")?,
+                '\\' => to.push_str("\\\\")?,
+                '\n' => to.push_str("\\n")?,
+                '\r' => to.push_str("\\r")?,
+                '\t' => to.push_str("\\t")?,
+                '\u{8}' => to.push_str("\\b")?,
+                '\u{c}' => to.push_str("\\f")?,
                 c if c < ' ' || (self.ascii && c > '~') => {
                     for unit in c.encode_utf16(&mut [0; 2]) {
-                        // Writing to a text cannot fail.
-                        let _ = write!(to, "\\u{unit:04x}");
+                        to.push_str(&format!("\\u{unit:04x}"))?;
                     }
                 }
-                c => to.push(c),
+                c => to.push(c)?,
             }
         }
-        to.push('"');
+        to.push('"')
+    }
+}
+
+/// A truth value or number as Python's JSON has it, which has names for what is not finite.
+fn scalar(value: &Value) -> String {
+    let number = f64::try_from(value.clone()).ok();
+    match number.filter(|_| !value.is_integer()) {
+        _ if value.kind() == ValueKind::Bool => value.is_true().to_string(),
+        Some(number) if number.is_nan() => "NaN".into(),
+        Some(f64::INFINITY) => "Infinity".into(),
+        Some(f64::NEG_INFINITY) => "-Infinity".into(),
+        Some(number) => float(number),
+        None => value.to_string(),
+    }
+}
+
+/// The name of a field, as `json.dumps` makes it from a key.
+fn key(name: &Value) -> Result<String, Error> {
+    match name.kind() {
+        ValueKind::String => Ok(name.to_string()),
+        ValueKind::Bool | ValueKind::Number => Ok(scalar(name)),
+        ValueKind::None => Ok("null".into()),
+        kind => Err(invalid(format!("a key may not be a {kind}"))),
     }
 }
 

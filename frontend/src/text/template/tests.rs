@@ -61,6 +61,58 @@ fn templates_run_as_in_transformers() {
     check("\n{% if %}", Err("line 2"));
 }
 
+#[test]
+fn json_is_that_of_python() {
+    let of = |value: &str, expect: &str| {
+        let source = format!("{{{{ {value} | tojson(sort_keys=true) }}}}");
+        check(&source, Ok(expect));
+    };
+    of("[true, none, nothing]", "[true, null, null]");
+    of("[1, 1.0, -2.5e300, 1e5]", "[1, 1.0, -2.5e+300, 100000.0]");
+    of("[1e400, -1e400]", "[Infinity, -Infinity]");
+    of("[(1, 2), [], {}, [[]]]", "[[1, 2], [], {}, [[]]]");
+    of(
+        "{'b': 1, 'a': {'é\\n': range(3)}}",
+        r#"{"a": {"é\n": [0, 1, 2]}, "b": 1}"#,
+    );
+    of("{2: 1, 1: 2}", r#"{"1": 2, "2": 1}"#);
+    of("{none: 1}", r#"{"null": 1}"#);
+    of("{true: 1}", r#"{"true": 1}"#);
+    of("{1.5: 1}", r#"{"1.5": 1}"#);
+    of("tool.arguments", r#"{"a": null, "b": [1, 2.5]}"#);
+    check("{{ {[1]: 1} | tojson }}", Err("a key may not be"));
+}
+
+/// What takes forty steps to make and would take a terabyte to print.
+#[test]
+fn lists_of_lists_are_printed_no_longer_than_a_rendering_may() {
+    let doubled = "{% set a = ['é\\n', 1.5] %}".to_string() + &"{% set a = [a, a] %}".repeat(40);
+    let of = |printed: &str| check(&format!("{doubled}{printed}"), Err("fuel"));
+    of("{{ (a, {'a': a}) }}");
+    of("{{ a | tojson(indent=64) }}");
+    of("{{ {'a': a} | tojson(sort_keys=true) }}");
+    of("{% set b %}{{ a }}{% endset %}");
+}
+
+#[test]
+fn texts_in_lists_are_quoted_as_in_python() {
+    let check = |text: &str, expect: &str| {
+        let template = Template::new("{{ [text] }}").expect("a template");
+        let printed = template.render(json!({ "text": text }));
+        assert_eq!(printed, Ok(format!("[{expect}]")));
+    };
+    check("a", "'a'");
+    check("it's", "\"it's\"");
+    check("it's \"x\"", "'it\\'s \"x\"'");
+    check("\n\t\\\u{1}\u{7f}", "'\\n\\t\\\\\\x01\\x7f'");
+    check("é 日 😀", "'é 日 😀'");
+    check(
+        "\u{a0}\u{ad}\u{200b}\u{2028}\u{e000}\u{e0001}",
+        "'\\xa0\\xad\\u200b\\u2028\\ue000\\U000e0001'",
+    );
+    check("e\u{301}", "'e\u{301}'");
+}
+
 /// A namespace that holds itself would end the process when it is compared or printed.
 #[test]
 fn no_namespace_holds_itself() {
