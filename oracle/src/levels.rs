@@ -41,8 +41,8 @@ impl Effort {
         Self {
             random: Amount {
                 first: 0,
-                graphs: 20_000,
-                compiled: 1000,
+                graphs: 20_100,
+                compiled: 1005,
                 batch: 50,
             },
             bugs: usize::MAX,
